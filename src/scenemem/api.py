@@ -233,7 +233,7 @@ class LoadedAgent:
         heading = episode.heading if heading is None else heading
         if not math.isfinite(heading):
             raise UserError(f"the heading is {heading}, expected radians clockwise from +y")
-        record = episode_files.Episode(
+        record = episode_files.EpisodeRecord(
             scan=episode.scan,
             path_id=episode.id,
             path=episode.path,

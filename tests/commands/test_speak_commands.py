@@ -14,7 +14,7 @@ from torch import Tensor
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.evaluation.following import path_likelihood
 from scenemem.formats.decoding import file_digest
-from scenemem.formats.episodes import Episode, read_episodes
+from scenemem.formats.episodes import EpisodeRecord, read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_episode_results
 from scenemem.formats.traces import read_trace
@@ -147,10 +147,10 @@ def test_augmentation_is_an_episode_file_that_follows_the_seed(
 def test_the_likeliest_description_is_kept(speaker: Path, tiny_trainable: Path, tmp_path: Path) -> None:
     loaded = LoadedSpeaker(open_speaker(RunFolder(speaker), DataFolder(tiny_trainable)))
 
-    def described(**choice: Any) -> list[Episode]:
+    def described(**choice: Any) -> list[EpisodeRecord]:
         return list(loaded.described_paths(12, seed=3, sample=True, **choice))
 
-    def likelihood(episodes: list[Episode]) -> Tensor:
+    def likelihood(episodes: list[EpisodeRecord]) -> Tensor:
         bound = bind_episodes(loaded.world, episodes, "made", name="made")
         return loaded.speaker.score_routes(bound, bound.path)
 
@@ -164,7 +164,7 @@ def test_the_likeliest_description_is_kept(speaker: Path, tiny_trainable: Path, 
 def test_an_agent_helps_to_choose_descriptions(
     speaker: Path, basic: Path, tiny_trainable: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    def augment(name: str, *flags: object) -> tuple[Episode, ...]:
+    def augment(name: str, *flags: object) -> tuple[EpisodeRecord, ...]:
         out = tmp_path / name
         words = ("speak", "augment", speaker, "--out", out, "--count", 10)
         shell(*words, "--sample", "--descriptions", 3, "--keep", 0.5, *flags)

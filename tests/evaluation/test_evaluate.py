@@ -12,7 +12,7 @@ from scenemem.agents.agent import LocalActions
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
-from scenemem.formats.episodes import Episode
+from scenemem.formats.episodes import EpisodeRecord
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import ClosestToGoal
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
@@ -36,7 +36,7 @@ WALKS: dict[tuple[str, ...], tuple[bool, str]] = {
 
 @pytest.fixture(scope="module")
 def walks(world: World) -> Walks:
-    episode = Episode(
+    episode = EpisodeRecord(
         scan="grid",
         path_id=1,
         path=ROUTE,

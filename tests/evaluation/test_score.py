@@ -10,7 +10,7 @@ import torch
 
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.score import MOST_POINTS, check_walks, score_trajectories, with_angles
-from scenemem.formats.episodes import Episode
+from scenemem.formats.episodes import EpisodeRecord
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import Point, Trajectory, read_trajectories
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
@@ -21,8 +21,8 @@ from scenemem.world.graph import World
 @pytest.fixture(scope="module")
 def episodes(world: World) -> EpisodeSet:
     """Two instructions along the first row of the grid, one down the spiral."""
-    row = Episode("grid", 1, ("g00", "g10", "g20", "g30"), 0.25, ("x", "y"), ("1_0", "1_1"))
-    spiral = Episode("spiral", 2, ("s4", "s3", "s2", "s1"), 1.0, ("z",), ("2_0",))
+    row = EpisodeRecord("grid", 1, ("g00", "g10", "g20", "g30"), 0.25, ("x", "y"), ("1_0", "1_1"))
+    spiral = EpisodeRecord("spiral", 2, ("s4", "s3", "s2", "s1"), 1.0, ("z",), ("2_0",))
     return bind_episodes(world, [row, spiral], "R2R.json", name="r2r val")
 
 

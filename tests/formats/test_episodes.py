@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenemem.formats.episodes import Episode, read_episodes, write_episodes
+from scenemem.formats.episodes import EpisodeRecord, read_episodes, write_episodes
 from tests.formats.helpers import put, refused
 
 
@@ -120,7 +120,7 @@ def test_every_public_format_is_read_and_survives_writing(tmp_path: Path, name: 
 def test_only_ids_that_do_not_follow_are_written(
     tmp_path: Path, told: int, ids: tuple[str, ...], written: dict[str, str]
 ) -> None:
-    episode = Episode("house", 7, ("a", "b"), 0.0, ("Go.",) * told, ids)
+    episode = EpisodeRecord("house", 7, ("a", "b"), 0.0, ("Go.",) * told, ids)
     write_episodes(tmp_path / "e.json", [episode])
     (item,) = json.loads((tmp_path / "e.json").read_bytes())
     assert {name: item[name] for name in ("id", "instr_id") if item.get(name) is not None} == written
@@ -187,7 +187,7 @@ def test_what_is_written_is_read_back(
     for number, (length, texts, heading, distance) in enumerate(drawn):
         ids = tuple(f"{number}_{i}" for i in range(len(texts)))
         path = ("a", "b")[:length]
-        episodes.append(Episode("house", number, path, heading, tuple(texts), ids, distance))
+        episodes.append(EpisodeRecord("house", number, path, heading, tuple(texts), ids, distance))
     file = tmp_path_factory.mktemp("round") / ("e.json.gz" if packed else "e.json")
     assert write_episodes(file, iter(episodes)) == len(episodes)
     first = file.read_bytes()
@@ -200,7 +200,7 @@ def test_what_is_written_is_read_back(
 
 
 def test_ids_that_no_file_can_hold_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    episode = Episode("house", 1, ("a",), 0.0, ("x", "y"), ("p", "q"))
+    episode = EpisodeRecord("house", 1, ("a",), 0.0, ("x", "y"), ("p", "q"))
     with pytest.raises(ValueError, match=r"instruction ids .* cannot be written"):
         write_episodes(tmp_path / "e.json", [episode])
     assert list(tmp_path.iterdir()) == []

@@ -112,7 +112,13 @@ RESULT = EpisodeResult(
     iteration=500,
     outcome="reached",
     words=20,
-    **{"reference": 9.5, "hops": 5, "jumps": 1, **MEASURED, "cls": 0.9, "ndtw": 0.8, "sdtw": 0.8},
+    reference=9.5,
+    hops=5,
+    jumps=1,
+    cls=0.9,
+    ndtw=0.8,
+    sdtw=0.8,
+    **MEASURED,
 )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scenemem.houses.build import cast_panoramas, lay_out
-from scenemem.houses.scene import Scene
+from scenemem.houses.scene import RenderScene
 from scenemem.houses.viewpoints import Layout, Surroundings, survey
 
-Surveyed = tuple[Layout, Scene, Surroundings]
+Surveyed = tuple[Layout, RenderScene, Surroundings]
 
 NUMBERS = (0, 1, 3, 4)  # two with stairs, two without; with and without a porch
 

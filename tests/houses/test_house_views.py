@@ -18,7 +18,7 @@ from scenemem.houses.scene import (
     FAR,
     HEADING,
     NOTHING,
-    Scene,
+    RenderScene,
     build_scene,
     cast_panorama,
     cast_rays,
@@ -31,12 +31,12 @@ Values = np.ndarray[tuple[int, ...], np.dtype[np.float16]]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def boxes(*corners: tuple[float, ...]) -> Scene:
+def boxes(*corners: tuple[float, ...]) -> RenderScene:
     """A scene of plain boxes that shut nothing off."""
     table = np.array(corners, dtype=np.float64)
     zeros = np.zeros(len(table), dtype=np.int64)
     no = np.zeros(len(table), dtype=bool)
-    return Scene(table[:, :3], table[:, 3:], zeros, zeros, zeros, zeros - 1, zeros, no, no)
+    return RenderScene(table[:, :3], table[:, 3:], zeros, zeros, zeros, zeros - 1, zeros, no, no)
 
 
 def test_a_box_to_the_east_is_seen_to_the_east() -> None:
@@ -91,7 +91,7 @@ def column(name: str) -> int:
     return next(entry.start for entry in columns() if entry.name == name)
 
 
-def features(layout: Layout, scene: Scene) -> Values:
+def features(layout: Layout, scene: RenderScene) -> Values:
     return np.stack([view_features(scene, panorama) for panorama in cast_panoramas(layout, scene)])
 
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.episodes import Episode, read_episodes, write_episodes
+from scenemem.formats.episodes import EpisodeRecord, read_episodes, write_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, held_out_scans, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
 
 
-def episode(*path: str, scan: str = "grid", texts: int = 1) -> Episode:
+def episode(*path: str, scan: str = "grid", texts: int = 1) -> EpisodeRecord:
     words = tuple(f"text {i}" for i in range(texts))
-    return Episode(scan, 5, path, 0.5, words, tuple(f"5_{i}" for i in range(texts)))
+    return EpisodeRecord(scan, 5, path, 0.5, words, tuple(f"5_{i}" for i in range(texts)))
 
 
 def test_every_instruction_is_a_row(tiny_data: Path, world: World, episodes: EpisodeSet) -> None:

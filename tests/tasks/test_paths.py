@@ -12,7 +12,7 @@ import torch
 
 from scenemem.errors import DataError, UserError
 from scenemem.formats.connectivity import Scan
-from scenemem.formats.episodes import Episode, read_episodes
+from scenemem.formats.episodes import EpisodeRecord, read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import PathRule, R4RCounts, join_paths, path_pool, shortest_paths, write_r4r
@@ -128,11 +128,11 @@ def corridors() -> World:
 
 def episode(
     path_id: int, *path: int, scan: str = "corridor", texts: int = 3, heading: float = 0.0
-) -> Episode:
+) -> EpisodeRecord:
     words = tuple(f"[{path_id} {i}]" for i in range(texts))
     ids = tuple(f"{path_id}_{i}" for i in range(texts))
     stated = 2.0 * (len(path) - 1)
-    return Episode(scan, path_id, tuple(f"c{i}" for i in path), heading, words, ids, stated)
+    return EpisodeRecord(scan, path_id, tuple(f"c{i}" for i in path), heading, words, ids, stated)
 
 
 def test_a_gap_is_bridged_by_the_shortest_path(corridors: World) -> None:

@@ -19,8 +19,8 @@ from scenemem.formats.traces import Trace
 from scenemem.viewer.charts import (
     SERIES,
     Bins,
+    ChartPoint,
     Frame,
-    Point,
     draw_curves,
     draw_histogram,
     draw_intervals,
@@ -30,7 +30,7 @@ from scenemem.viewer.charts import (
     round_step,
 )
 from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
-from scenemem.viewer.narration import Walk
+from scenemem.viewer.narration import DrawnWalk
 from scenemem.viewer.pages import render_macro
 from scenemem.viewer.scenery import Doorway, RoomOutline, Scenery
 
@@ -58,8 +58,8 @@ def test_steps_are_round() -> None:
 
 def test_every_point_of_a_curve_has_a_mark_in_its_place() -> None:
     curves = {
-        "ssm": [Point(0, 0.1), Point(100, 0.47, 0.05)],
-        "basic": [Point(0, 0.2), Point(50, 0.3), Point(100, 0.35)],
+        "ssm": [ChartPoint(0, 0.1), ChartPoint(100, 0.47, 0.05)],
+        "basic": [ChartPoint(0, 0.2), ChartPoint(50, 0.3), ChartPoint(100, 0.35)],
         "none": [],
     }
     picture = ElementTree.fromstring(draw_curves(curves, across="iterations", up="SR"))
@@ -76,7 +76,7 @@ def test_every_point_of_a_curve_has_a_mark_in_its_place() -> None:
 
 
 def test_a_band_reaches_as_far_as_the_spread_and_stays_above_the_axis() -> None:
-    curve = [Point(0, 0.5, 0.2), Point(10, 0.1, 0.4)]
+    curve = [ChartPoint(0, 0.5, 0.2), ChartPoint(10, 0.1, 0.4)]
     chart = draw_curves({"a": curve}, across="x", up="y", limits=round_axis("", [0.0, 1.0]))
     (band,) = ElementTree.fromstring(chart).findall("g/path[@class='band']")
     frame = Frame(round_axis("", [0, 10]), round_axis("", [0.0, 1.0]))
@@ -85,7 +85,9 @@ def test_a_band_reaches_as_far_as_the_spread_and_stays_above_the_axis() -> None:
 
 
 def test_curves_are_told_in_words_and_differ_without_colour() -> None:
-    chart = draw_curves({"<b>": [Point(100, 0.25), Point(500, 0.5)]}, across="iterations", up="a & b")
+    chart = draw_curves(
+        {"<b>": [ChartPoint(100, 0.25), ChartPoint(500, 0.5)]}, across="iterations", up="a & b"
+    )
     label = ElementTree.fromstring(chart).attrib["aria-label"]
     assert label == "a & b over iterations: <b> from 0.25 at 100 to 0.5 at 500"
     assert "nothing yet" in draw_curves({"a": []}, across="x", up="y")
@@ -202,7 +204,7 @@ ROOMS = Scenery(
 def _kinds(trace: Trace) -> dict[str, list[dict[str, str]]]:
     """What is drawn, by kind."""
     kinds: dict[str, list[dict[str, str]]] = {}
-    for element in ElementTree.fromstring(draw_thumbnail(Walk.of(trace, {}), ROOMS)):
+    for element in ElementTree.fromstring(draw_thumbnail(DrawnWalk.of(trace, {}), ROOMS)):
         kinds.setdefault(element.attrib["class"], []).append(element.attrib)
     return kinds
 
@@ -213,11 +215,11 @@ def test_every_floor_of_the_walk_is_drawn_and_the_goal_with_it(turning_back: Tra
     building = {"wall": 1, "gap": 1, "path": 3}
     walk = {"reference": 4, "walked": 5, "jumped": 1, "begin": 1, "goal": 1, "finish": 1}
     assert kinds == {**building, **walk, "name": 2}
-    picture = ElementTree.fromstring(draw_thumbnail(Walk.of(turning_back, {}), ROOMS))
+    picture = ElementTree.fromstring(draw_thumbnail(DrawnWalk.of(turning_back, {}), ROOMS))
     assert [text.text for text in picture.findall(f"{SVG}text")] == ["Floor 1", "Floor 2"]
     assert picture.get("aria-label") == "Map: the path ssm walked, going back on the way"
     nasty = change(turning_back, agent='"><script>')
-    assert "<script" not in draw_thumbnail(Walk.of(nasty, {}), Scenery())
+    assert "<script" not in draw_thumbnail(DrawnWalk.of(nasty, {}), Scenery())
 
 
 def test_everything_is_inside_the_frame_and_north_is_up_and_returns_are_beside(turning_back: Trace) -> None:
@@ -241,7 +243,7 @@ def test_everything_is_inside_the_frame_and_north_is_up_and_returns_are_beside(t
 
 
 def test_a_figure_has_a_map_per_walk_and_explains_its_signs(turning_back: Trace, tmp_path: Path) -> None:
-    first = Walk.of(turning_back, {})
+    first = DrawnWalk.of(turning_back, {})
     second = replace(first, name="other", path=(0, 1), headline="Stopped 5.6 m from the goal")
     figure = draw_figure([first, second], ROOMS)
     size = write_figure(tmp_path / "f.svg", figure)
@@ -257,7 +259,7 @@ def test_a_figure_has_a_map_per_walk_and_explains_its_signs(turning_back: Trace,
 
 
 def test_figures_are_written_as_pictures_too(turning_back: Trace, tmp_path: Path) -> None:
-    figure = draw_figure([Walk.of(turning_back, {})], ROOMS)
+    figure = draw_figure([DrawnWalk.of(turning_back, {})], ROOMS)
     begins = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
     for kind in FIGURES:
         write_figure(tmp_path / f"f{kind}", figure)

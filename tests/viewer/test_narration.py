@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenemem.formats.traces import Decision, Ending, Memory, Move, Option, Scores, Trace, Word
-from scenemem.viewer.narration import QUOTED, Marks, Walk, compared, cues, levels, quoted
+from scenemem.viewer.narration import QUOTED, DrawnWalk, Marks, compared, cues, levels, quoted
 
 change = msgspec.structs.replace
 
 
 def captions(trace: Trace, room_of: dict[int, str] | None = None) -> Sequence[str]:
-    return Walk.of(trace, room_of or {}).captions
+    return DrawnWalk.of(trace, room_of or {}).captions
 
 
 def _with_move(trace: Trace, number: int, **changes: object) -> Trace:
@@ -163,12 +163,12 @@ def test_running_out_of_decisions_has_its_words(turning_back: Trace) -> None:
 
 
 def test_unvisited_choices_are_lettered_clockwise_and_letters_never_run_out(turning_back: Trace) -> None:
-    assert Walk.of(turning_back, {}).letters == [{1: "A"}, {3: "A", 2: "B"}, {3: "A"}, {4: "A"}, {}]
+    assert DrawnWalk.of(turning_back, {}).letters == [{1: "A"}, {3: "A", 2: "B"}, {3: "A"}, {4: "A"}, {}]
     places = tuple(change(turning_back.scene.places[0], id=str(n)) for n in range(60))
     options = tuple(Option(n, 1 / 55, 0.0, node=0, heading=0.1 * n) for n in range(1, 56))
     move = Move(0.0, (0,), (Decision("global", options, 0),), Memory(0, (0,), (True,), (), ()))
     scene = change(turning_back.scene, places=places)
-    names = Walk.of(change(turning_back, scene=scene, moves=(move,), ending=None), {}).letters[0]
+    names = DrawnWalk.of(change(turning_back, scene=scene, moves=(move,), ending=None), {}).letters[0]
     assert len(set(names.values())) == 55
     assert (names[1], names[26], names[27], names[53]) == ("A", "Z", "AA", "BA")
 
@@ -209,7 +209,7 @@ def test_at_most_four_words_are_quoted_and_none_stronger_is_left_out(
 
 
 def test_every_decision_marks_the_words_its_sentence_quotes(turning_back: Trace) -> None:
-    walk = Walk.of(turning_back, {})
+    walk = DrawnWalk.of(turning_back, {})
     first, second = walk.marks[2]
     assert first == Marks((0, 0, 0, 3, 0), (3, 2, 0, 0, 0))
     assert second == Marks((0, 3, 0, 0, 0), (0, 0, 0, 3, 0))
@@ -230,13 +230,13 @@ CUT = f"{LEFT} and was cut off after 2 moves 9.0 m from the goal."
 
 def _ended(
     trace: Trace, to_goal: float | None, rates: Sequence[float] = (0, 0.0), stopped: bool = True
-) -> Walk:
+) -> DrawnWalk:
     """A walk that ends so far from the goal; its OSR and SPL."""
     scores = None
     if to_goal is not None:
         osr, spl = rates
         scores = Scores(6.0, to_goal, float(to_goal < 3), osr, spl, 1.0, 1.0, 1.0, 1.0)
-    walk = Walk.of(change(trace, ending=Ending(stopped, 4, None, to_goal, scores)), {1: "hall"})
+    walk = DrawnWalk.of(change(trace, ending=Ending(stopped, 4, None, to_goal, scores)), {1: "hall"})
     assert walk.scores == scores
     return walk
 
@@ -262,7 +262,7 @@ def test_an_episode_has_a_headline_and_is_one_sentence(
     assert (walk.headline, walk.story) == (headline, story)
     if ending == (None,):
         assert walk.captions[-1] == "The end: it stopped. Without a known goal it is not scored."
-    under_way = Walk.of(change(trace, ending=None), {})
+    under_way = DrawnWalk.of(change(trace, ending=None), {})
     assert (under_way.headline, under_way.story) == ("Walking", "")
 
 

@@ -21,7 +21,7 @@ from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Origin, Trace, Word
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.viewer.drawing import draw_thumbnail
-from scenemem.viewer.narration import Walk
+from scenemem.viewer.narration import DrawnWalk
 from scenemem.viewer.pages import embedded, render, static_text
 from scenemem.viewer.replay import (
     DRAWING,
@@ -38,7 +38,7 @@ from scenemem.viewer.replay import (
     write_index,
     write_replay,
 )
-from scenemem.viewer.scenery import Label, Look, Scenery
+from scenemem.viewer.scenery import Look, SceneLabel, Scenery
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 from scenemem.zoo.exploring import EXPLORE, GATE
@@ -56,7 +56,7 @@ def _renamed(trace: Trace, text: str) -> Trace:
 
 def _page(*traces: Trace, scenery: Scenery | None = None) -> str:
     scenery = scenery or Scenery()
-    return replay_page([Walk.of(trace, scenery.room_of) for trace in traces], scenery)
+    return replay_page([DrawnWalk.of(trace, scenery.room_of) for trace in traces], scenery)
 
 
 def _data(page: str) -> Any:
@@ -91,7 +91,7 @@ def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: T
 
 
 def test_untrusted_text_stays_text(turning_back: Trace) -> None:
-    look = Look(labels=(Label(NASTY, 0.0, 0.0),), captions={1: NASTY})
+    look = Look(labels=(SceneLabel(NASTY, 0.0, 0.0),), captions={1: NASTY})
     scenery = Scenery(room_of={1: NASTY}, looks={0: look})
     page = _page(_renamed(turning_back, NASTY), scenery=scenery)
     harmless, nasty = Html(_page(turning_back)), Html(page)
@@ -198,7 +198,7 @@ def test_taking_another_way_is_told_from_stopping(turning_back: Trace) -> None:
 
 
 def _replay(file: Path, *traces: Trace) -> Replay:
-    walks = [Walk.of(trace, {1: "hall"}) for trace in traces]
+    walks = [DrawnWalk.of(trace, {1: "hall"}) for trace in traces]
     return Replay(file, [(walk, draw_thumbnail(walk, Scenery())) for walk in walks], 1)
 
 
@@ -253,7 +253,7 @@ def _read(
     return RouteFile.read(file, name, *split, only=only)
 
 
-def _walk(file: RouteFile, name: str, rooms: dict[int, str] | None = None) -> Walk:
+def _walk(file: RouteFile, name: str, rooms: dict[int, str] | None = None) -> DrawnWalk:
     (walk,) = file.walks([name], lambda _: rooms or {})
     return walk
 

@@ -21,9 +21,9 @@ from scenemem.formats.traces import Decision, Option, Trace, Way
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
 from scenemem.viewer.drawing import draw_thumbnail
-from scenemem.viewer.narration import Step, Walk
+from scenemem.viewer.narration import DrawnWalk, Step
 from scenemem.viewer.replay import Replay, replay_page, write_index, write_replay
-from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
+from scenemem.viewer.scenery import Doorway, Look, RoomOutline, SceneLabel, Scenery
 from tests.viewer.checks import DESKTOP, PHONE, Scheme, faults, in_every_scheme, on_every_screen, quiet
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
         room_of={0: "hall", 1: "hall", 4: "attic"},
         looks={
             0: Look(picture=pixel),
-            1: Look(labels=(Label("sofa", 0.2, 0.0), Label("attic", 1.0, 0.3, True))),
+            1: Look(labels=(SceneLabel("sofa", 0.2, 0.0), SceneLabel("attic", 1.0, 0.3, True))),
         },
     )
     looks = {n: replace(scenery.looks.get(n, Look()), captions=of) for n, of in CAPTIONS.items()}
@@ -64,7 +64,7 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
     write_replay(files["one"], [turning_back], scenery)
     write_replay(files["told"], [turning_back, rival], replace(scenery, looks=looks))
     write_replay(files["two"], [turning_back, rival], scenery)
-    walks = [Walk.of(trace, scenery.room_of) for trace in (turning_back, rival)]
+    walks = [DrawnWalk.of(trace, scenery.room_of) for trace in (turning_back, rival)]
     routes = [
         replace(
             walk,

@@ -20,7 +20,7 @@ MOST_POINTS = 10_000  # of one trajectory: all are padded to the longest, so an 
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class SplitScores:
     """The metrics of a result file, in the order of its trajectories."""
 
     instruction_ids: tuple[str, ...]
@@ -46,7 +46,7 @@ def score_trajectories(
     allow_jumps: bool = False,
     collapse: bool = True,
     source: StrPath = "trajectories",
-) -> Scores:
+) -> SplitScores:
     """Measure trajectories, checked by ``check_walks``, against the reference paths of a split.
 
     With ``collapse``, repeated viewpoints are merged before nDTW and SDTW.
@@ -61,7 +61,7 @@ def score_trajectories(
         world, episodes, trajectories, partial=partial, allow_jumps=allow_jumps, source=source
     )
     metrics = measure(world, walks.viewpoint, episodes.path[walks.row], collapse=collapse)
-    return Scores(tuple(t.instruction_id for t in trajectories), metrics, walks.missing)
+    return SplitScores(tuple(t.instruction_id for t in trajectories), metrics, walks.missing)
 
 
 def check_walks(

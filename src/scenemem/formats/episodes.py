@@ -17,7 +17,7 @@ from scenemem.formats.decoding import fitted, read_records
 Identifier = Union[int, str]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
 
 
-class Episode(msgspec.Struct, frozen=True):
+class EpisodeRecord(msgspec.Struct, frozen=True):
     """One reference path and the instructions that describe it, whatever file it came from."""
 
     scan: str
@@ -47,14 +47,14 @@ class Episode(msgspec.Struct, frozen=True):
                 raise ValueError(f"{field} holds {len(entries)} entries, expected {expected}")
 
 
-def read_episodes(file: StrPath) -> list[Episode]:
+def read_episodes(file: StrPath) -> list[EpisodeRecord]:
     """Read an episode file, plain or ``.gz``, JSON list or JSON lines; its first record decides the format.
 
     Raises:
         DataError: the content is not an episode file: not JSON, wrong schema, empty path, a number that is
             not finite, or an instruction id that occurs twice.
     """
-    episodes: list[Episode] = []
+    episodes: list[EpisodeRecord] = []
     seen: dict[str, str] = {}
     numbers: Counter[Identifier] = Counter()
     kind: type[_Route] | None = None
@@ -74,7 +74,7 @@ def read_episodes(file: StrPath) -> list[Episode]:
     return episodes
 
 
-def write_episodes(file: StrPath, episodes: Iterable[Episode]) -> int:
+def write_episodes(file: StrPath, episodes: Iterable[EpisodeRecord]) -> int:
     """Write an R2R / R4R JSON list, one record per line, gzipped when the name ends in ``.gz``.
 
     Records are taken and written one at a time; the same episodes always give the same bytes. Reading the
@@ -110,7 +110,7 @@ class _Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     distance: float | None = None
     language: str | None = None
 
-    def episode(self, numbers: Counter[Identifier]) -> Episode:
+    def episode(self, numbers: Counter[Identifier]) -> EpisodeRecord:
         """The record as an ``Episode``; ``numbers`` counts the instructions of every path id so far."""
         raise NotImplementedError
 
@@ -128,11 +128,11 @@ class _RoomToRoom(_Route, frozen=True, kw_only=True, omit_defaults=True):
     shortest_path: tuple[str, ...] | None = None
     shortest_path_distance: float | None = None
 
-    def episode(self, numbers: Counter[Identifier]) -> Episode:
+    def episode(self, numbers: Counter[Identifier]) -> EpisodeRecord:
         path_id = self.id if self.path_id is None else self.path_id
         if path_id is None:
             raise ValueError("path_id is missing, and so is id; expected one of them")
-        return Episode(
+        return EpisodeRecord(
             path_id=path_id,
             instruction_ids=self._instruction_ids(path_id, numbers),
             object_id=self.objId,
@@ -159,8 +159,8 @@ class _Spoken(_Route, frozen=True, kw_only=True):
     instruction: str
     instr_encoding: tuple[int, ...] | None = None
 
-    def episode(self, numbers: Counter[Identifier]) -> Episode:  # noqa: ARG002 (ids are given)
-        return Episode(
+    def episode(self, numbers: Counter[Identifier]) -> EpisodeRecord:  # noqa: ARG002 (ids are given)
+        return EpisodeRecord(
             path_id=self.instruction_id if self.path_id is None else self.path_id,
             instructions=(self.instruction,),
             instruction_ids=(str(self.instruction_id),),
@@ -169,7 +169,7 @@ class _Spoken(_Route, frozen=True, kw_only=True):
         )
 
 
-def _written(episode: Episode) -> _RoomToRoom:
+def _written(episode: EpisodeRecord) -> _RoomToRoom:
     """The R2R record of an episode; ids that do not follow from path_id are written out."""
     ids, count = episode.instruction_ids, len(episode.instructions)
     stem = ids[0].removesuffix("_0")

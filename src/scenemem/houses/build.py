@@ -20,7 +20,7 @@ import torch
 from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_folder
 from scenemem.formats.connectivity import Scan, write_scan
-from scenemem.formats.episodes import Episode, write_episodes
+from scenemem.formats.episodes import EpisodeRecord, write_episodes
 from scenemem.formats.features import FeatureRow, stream_store
 from scenemem.formats.folder import cache_folder
 from scenemem.houses.features import WIDTH, columns, view_features
@@ -28,7 +28,7 @@ from scenemem.houses.furniture import furnish
 from scenemem.houses.house import ENCODER, SENSOR, TRACK, House
 from scenemem.houses.instructions import Phrase, write_instructions
 from scenemem.houses.plan import draw_plan
-from scenemem.houses.scene import Panorama, Scene, build_scene, cast_panorama
+from scenemem.houses.scene import Panorama, RenderScene, build_scene, cast_panorama
 from scenemem.houses.viewpoints import Layout, Route, place_viewpoints, sample_routes, scan_of, survey
 from scenemem.processes import end_with_parent
 from scenemem.world.build import Progress
@@ -84,7 +84,7 @@ class BuiltHouse:
     house: House
     scan: Scan
     features: npt.NDArray[np.float16]  # (V, 36, D)
-    episodes: list[Episode]  # of its split, or of train and then val_seen
+    episodes: list[EpisodeRecord]  # of its split, or of train and then val_seen
 
 
 def build_house(config: HousesConfig, number: int) -> BuiltHouse:
@@ -107,9 +107,9 @@ def build_house(config: HousesConfig, number: int) -> BuiltHouse:
     )
 
 
-def _episode(house: House, path_id: int, route: Route, phrases: Sequence[Phrase]) -> Episode:
+def _episode(house: House, path_id: int, route: Route, phrases: Sequence[Phrase]) -> EpisodeRecord:
     """A route as a record of R2R."""
-    return Episode(
+    return EpisodeRecord(
         scan=house.name,
         path_id=path_id,
         path=tuple(house.stands[stand].viewpoint for stand in route.stands),
@@ -120,7 +120,7 @@ def _episode(house: House, path_id: int, route: Route, phrases: Sequence[Phrase]
     )
 
 
-def lay_out(seed: int, number: int) -> tuple[Layout, Scene]:
+def lay_out(seed: int, number: int) -> tuple[Layout, RenderScene]:
     """The first furnished plan of a house in which every viewpoint can be reached."""
     rng = _rng(seed, number, 0)
     for _ in range(_ATTEMPTS):
@@ -132,7 +132,7 @@ def lay_out(seed: int, number: int) -> tuple[Layout, Scene]:
     raise RuntimeError(f"no plan in which every viewpoint can be reached for house {number}, seed {seed}")
 
 
-def cast_panoramas(layout: Layout, scene: Scene) -> list[Panorama]:
+def cast_panoramas(layout: Layout, scene: RenderScene) -> list[Panorama]:
     """The panoramas of all viewpoints."""
     seen = map(layout.house.storeys_seen, layout.house.stands)
     return [cast_panorama(scene, eye, storeys) for eye, storeys in zip(layout.position, seen, strict=True)]
@@ -183,7 +183,7 @@ def build_houses(
         raise UserError(f"{target}: is no empty folder; choose a new one with --out or remove this one")
     summary = HousesSummary(str(target))
     with atomic_folder(target, keep_existing=keep_existing) as folder:
-        episodes: dict[str, list[Episode]] = {split: [] for split in _SPLITS}
+        episodes: dict[str, list[EpisodeRecord]] = {split: [] for split in _SPLITS}
         houses = _built_houses(config, jobs or _processors())
         stream_store(
             folder / "features" / f"{_FEATURES}.npy",
@@ -224,7 +224,7 @@ def _written(
     config: HousesConfig,
     houses: Iterator[BuiltHouse],
     summary: HousesSummary,
-    episodes: dict[str, list[Episode]],
+    episodes: dict[str, list[EpisodeRecord]],
     progress: Progress | None,
 ) -> Iterator[FeatureRow]:
     """The feature rows of all houses; everything else about a house is written, or collected, on the way."""

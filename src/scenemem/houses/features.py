@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from scenemem.formats.features import VIEWS, Column
 from scenemem.houses.house import COLOURS, KINDS, MATERIALS, SEEN_KINDS
-from scenemem.houses.scene import AZIMUTHS, ELEVATIONS, NOTHING, FloatArray, IntArray, Panorama, Scene
+from scenemem.houses.scene import AZIMUTHS, ELEVATIONS, NOTHING, FloatArray, IntArray, Panorama, RenderScene
 
 _GRID_X, _GRID_Y = 24, 18  # rays per view
 _HALF_Y = np.tan(np.pi / 6)  # half the height of a view at distance 1: vertical field of view 60 degrees
@@ -58,7 +58,7 @@ def columns() -> tuple[Column, ...]:
 WIDTH = len(columns())
 
 
-def view_features(scene: Scene, panorama: Panorama) -> npt.NDArray[np.float16]:
+def view_features(scene: RenderScene, panorama: Panorama) -> npt.NDArray[np.float16]:
     """The features of all views of one viewpoint.  ->  (36, WIDTH), see ``columns``"""
     rays = _view_rays()
     box = panorama.box.ravel()[rays]  # (36, R)

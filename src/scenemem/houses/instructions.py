@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from scenemem.houses.house import KINDS, MATERIAL_WORDS, ROOM_KINDS, Stand
-from scenemem.houses.viewpoints import Leg, Route, Side, Surroundings, Walk, turn_between
+from scenemem.houses.viewpoints import LandmarkWalk, Leg, Route, Side, Surroundings, turn_between
 
 _T = TypeVar("_T")
 
@@ -143,14 +143,14 @@ STYLES = (
 
 def write_instructions(around: Surroundings, route: Route, rng: np.random.Generator) -> tuple[Phrase, ...]:
     """Differently worded instructions for one route, one per style."""
-    walk = Walk(around, route)
+    walk = LandmarkWalk(around, route)
     return tuple(_Speaker(walk, style, rng).instruction() for style in STYLES)
 
 
 class _Speaker:
     """Describes one route in one style."""
 
-    def __init__(self, walk: Walk, style: Style, rng: np.random.Generator) -> None:
+    def __init__(self, walk: LandmarkWalk, style: Style, rng: np.random.Generator) -> None:
         self.walk = walk
         self.house = walk.house
         self.landmarks = walk.around.landmarks

@@ -12,7 +12,7 @@ from jinja2 import Template
 from PIL import Image
 
 from scenemem.houses.house import COLOURS, KINDS, MATERIALS, SEEN_KINDS, STOREY, House, Rect, Stand
-from scenemem.houses.scene import NOTHING, FloatArray, IntArray, Scene, build_scene, cast_rays, treads
+from scenemem.houses.scene import NOTHING, FloatArray, IntArray, RenderScene, build_scene, cast_rays, treads
 
 _WIDTH, _HEIGHT = 640, 480  # of a view, pixels
 _FIELD = math.pi / 3  # vertical field of view, radians
@@ -86,7 +86,7 @@ def draw_rays(house: House, stand: int, direction: FloatArray) -> Image.Image:
 
 
 def _cast_tiles(
-    scene: Scene, eye: FloatArray, direction: FloatArray
+    scene: RenderScene, eye: FloatArray, direction: FloatArray
 ) -> tuple[IntArray, FloatArray, IntArray]:
     """``cast_rays`` tile by tile, so that rays cast together point nearly the same way.
 
@@ -99,7 +99,7 @@ def _cast_tiles(
     return box, depth, axis
 
 
-def _shaded(scene: Scene, hits: _Hits) -> FloatArray:
+def _shaded(scene: RenderScene, hits: _Hits) -> FloatArray:
     """Colour of every ray: paint, texture, the side that is seen, distance.  ->  (H, W, 3)"""
     paint = _PALETTE[scene.colour[hits.box]]
     wall = scene.kind[hits.box] == SEEN_KINDS.index("wall")
@@ -117,7 +117,7 @@ def _sky(up: FloatArray) -> FloatArray:
     return np.asarray(_SKY_LOW + (_SKY_HIGH - _SKY_LOW) * up.clip(0, 1)[..., None])
 
 
-def _texture(scene: Scene, hits: _Hits) -> FloatArray:
+def _texture(scene: RenderScene, hits: _Hits) -> FloatArray:
     """Brightness pattern of floors and walls: boards, tiles, skirting.  ->  (H, W)"""
     x, y, z = np.moveaxis(hits.point, -1, 0)
     kind, material = scene.kind[hits.box], scene.material[hits.box]
@@ -135,7 +135,7 @@ def _texture(scene: Scene, hits: _Hits) -> FloatArray:
     return np.where(skirting, 0.7, pattern)
 
 
-def _window_panes(paint: FloatArray, scene: Scene, hits: _Hits) -> FloatArray:
+def _window_panes(paint: FloatArray, scene: RenderScene, hits: _Hits) -> FloatArray:
     """Windows show the sky and a little grass behind a white cross."""
     window = (scene.kind[hits.box] == SEEN_KINDS.index("window")) & (hits.box != NOTHING)
     low, high = scene.low[hits.box], scene.high[hits.box]
@@ -150,7 +150,7 @@ def _window_panes(paint: FloatArray, scene: Scene, hits: _Hits) -> FloatArray:
     return np.where(window[..., None], view, paint)
 
 
-def _outlined(colour: FloatArray, scene: Scene, hits: _Hits) -> FloatArray:
+def _outlined(colour: FloatArray, scene: RenderScene, hits: _Hits) -> FloatArray:
     """Darken rays whose right or lower neighbour ends on another surface."""
     surface = np.where(hits.box == NOTHING, -1, hits.box * 3 + hits.axis)
     # wall pieces of one colour and plane are one surface to the eye

@@ -61,7 +61,7 @@ _WALL_DEPTH = 0.2  # metres behind the first wall that blocks the view within wh
 
 
 @dataclass(frozen=True)
-class Scene:
+class RenderScene:
     """B boxes and what each of them is."""
 
     low: FloatArray  # (B, 3) metres
@@ -87,7 +87,7 @@ class _Solid(NamedTuple):
     blocks_view: bool = False
 
 
-def build_scene(house: House) -> Scene:
+def build_scene(house: House) -> RenderScene:
     """All boxes of a house."""
     solids: list[_Solid] = []
     for number, room in enumerate(house.rooms):
@@ -104,7 +104,7 @@ def build_scene(house: House) -> Scene:
             solids.append(_Solid(part_box(thing, part), thing.kind, colour, thing.material, storey, number))
     solids.append(_Solid(Box(-60, -60, -0.4, 60, 60, -0.15), "grass", "green", "plant", 0))
     boxes, colours = np.array([solid.box for solid in solids]), list(COLOURS)
-    return Scene(
+    return RenderScene(
         low=boxes[:, :3],
         high=boxes[:, 3:],
         kind=np.array([SEEN_KINDS.index(solid.kind) for solid in solids]),
@@ -250,7 +250,7 @@ class Panorama(NamedTuple):
     depth: FloatArray  # (ELEVATIONS, AZIMUTHS) metres along the ray
 
 
-def cast_panorama(scene: Scene, eye: FloatArray, storeys: Sequence[int]) -> Panorama:
+def cast_panorama(scene: RenderScene, eye: FloatArray, storeys: Sequence[int]) -> Panorama:
     """What is seen around ``eye`` (3,), a point from which only these storeys can be seen.
 
     A ray ends where a wall of each of these storeys has blocked the view.
@@ -297,7 +297,7 @@ def _packed(chosen: BoolArray) -> IntArray:
 
 
 def _first_hits(
-    scene: Scene, eye: FloatArray, box: IntArray, start: FloatArray, stop: FloatArray
+    scene: RenderScene, eye: FloatArray, box: IntArray, start: FloatArray, stop: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """The first box every ray enters and the horizontal distance to it, inf where it enters none.
 
@@ -314,7 +314,9 @@ def _first_hits(
     return box[column, first], np.take_along_axis(reach, first[..., None], axis=2)[..., 0]
 
 
-def cast_rays(scene: Scene, eye: FloatArray, direction: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
+def cast_rays(
+    scene: RenderScene, eye: FloatArray, direction: FloatArray
+) -> tuple[IntArray, FloatArray, IntArray]:
     """Follow rays in any directions; neighbouring rays should be neighbours in the array.
 
     eye: (3,)  direction: (R, 3) unit vectors  ->  box number (R,), -1 for the sky; metres to the hit (R,),
@@ -326,7 +328,9 @@ def cast_rays(scene: Scene, eye: FloatArray, direction: FloatArray) -> tuple[Int
     return box, distance, axis
 
 
-def _cast_bundle(scene: Scene, eye: FloatArray, rays: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
+def _cast_bundle(
+    scene: RenderScene, eye: FloatArray, rays: FloatArray
+) -> tuple[IntArray, FloatArray, IntArray]:
     """The same for a few rays that point nearly the same way: only boxes inside their cone are tried."""
     near = np.flatnonzero(_in_cone(scene, eye, rays))
     start, stop, by = _slabs((scene.low[near] - eye)[:, None], (scene.high[near] - eye)[:, None], rays[None])
@@ -337,7 +341,7 @@ def _cast_bundle(scene: Scene, eye: FloatArray, rays: FloatArray) -> tuple[IntAr
     return np.where(np.isinf(distance), NOTHING, near[first]), distance, by[first, ray]
 
 
-def _in_cone(scene: Scene, eye: FloatArray, rays: FloatArray) -> BoolArray:
+def _in_cone(scene: RenderScene, eye: FloatArray, rays: FloatArray) -> BoolArray:
     """Boxes whose bounding sphere touches the cone round a bundle of rays.  (R, 3)  ->  (B,)"""
     middle = rays.sum(axis=0)
     middle = middle / np.sqrt((middle**2).sum())

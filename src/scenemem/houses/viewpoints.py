@@ -16,7 +16,7 @@ import numpy as np
 
 from scenemem.formats.connectivity import Scan, Viewpoint
 from scenemem.houses.house import EYE, STOREY, WALL, House, Rect, Room, StairsPart, Stand, Thing
-from scenemem.houses.scene import NOTHING, BoolArray, FloatArray, IntArray, Panorama, Scene, clear_lines
+from scenemem.houses.scene import NOTHING, BoolArray, FloatArray, IntArray, Panorama, RenderScene, clear_lines
 from scenemem.tasks.paths import path_pool, shortest_paths
 from scenemem.world.build import build_world
 
@@ -48,7 +48,7 @@ class Layout:
     visible: BoolArray  # (V, V) one camera sees the other
 
 
-def place_viewpoints(house: House, scene: Scene, rng: np.random.Generator) -> Layout | None:
+def place_viewpoints(house: House, scene: RenderScene, rng: np.random.Generator) -> Layout | None:
     """Viewpoints of a furnished house; None when some of them cannot be reached."""
     stands = _door_stands(house)
     if house.stairs is not None:
@@ -109,7 +109,7 @@ def _door_stands(house: House) -> list[Stand]:
 
 
 def _room_stands(
-    house: House, scene: Scene, number: int, taken: list[Stand], rng: np.random.Generator
+    house: House, scene: RenderScene, number: int, taken: list[Stand], rng: np.random.Generator
 ) -> list[Stand]:
     """Spots of a room that can be walked to from its doors: first those that serve a door, then the rest."""
     room = house.rooms[number]
@@ -144,14 +144,14 @@ def _within_reach(low: FloatArray, high: FloatArray, spot: FloatArray, others: F
     return np.asarray(near & clear_lines(low, high, np.broadcast_to(spot, others.shape), others))
 
 
-def _clearance(scene: Scene, room: Room, spots: FloatArray) -> FloatArray:
+def _clearance(scene: RenderScene, room: Room, spots: FloatArray) -> FloatArray:
     """Distance of spots to the nearest obstacle of their room.  (S, 2)  ->  (S,)"""
     low, high = _obstacles(scene, room.floor, 0.0, room.rect)
     outside = np.maximum(low[None] - spots[:, None], spots[:, None] - high[None]).clip(0)
     return np.asarray(np.linalg.norm(outside, axis=2).min(axis=1))
 
 
-def _free_spots(scene: Scene, room: Room, rng: np.random.Generator) -> FloatArray:
+def _free_spots(scene: RenderScene, room: Room, rng: np.random.Generator) -> FloatArray:
     """Spots of a room with free floor around them, on a slightly shaken grid.  ->  (S, 2)"""
     inside = room.rect.grown(-WALL - _STANDING_ROOM)
     xs = np.linspace(inside.x0, inside.x1, max(2, int(inside.width / 0.2)))
@@ -162,7 +162,7 @@ def _free_spots(scene: Scene, room: Room, rng: np.random.Generator) -> FloatArra
 
 
 def _obstacles(
-    scene: Scene, storey: int, margin: float, around: Rect | None = None
+    scene: RenderScene, storey: int, margin: float, around: Rect | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Footprints of what one cannot walk through on a storey (or part of it), grown by ``margin``."""
     base = storey * STOREY
@@ -172,7 +172,7 @@ def _obstacles(
     return scene.low[stops, :2] - margin, scene.high[stops, :2] + margin
 
 
-def _walkable(house: House, scene: Scene, position: FloatArray) -> BoolArray:
+def _walkable(house: House, scene: RenderScene, position: FloatArray) -> BoolArray:
     """Pairs on one storey with nothing in the way, and the chain over the stairs.  ->  (V, V)"""
     near = np.linalg.norm(position[:, None] - position[None], axis=2) <= _LONGEST
     landing = np.array([stand.stairs == "landing" for stand in house.stands])
@@ -271,7 +271,7 @@ class Surroundings:
         return self.landmarks[landmark].box.footprint.distance(float(x), float(y))
 
 
-def survey(layout: Layout, scene: Scene, panoramas: list[Panorama]) -> Surroundings:
+def survey(layout: Layout, scene: RenderScene, panoramas: list[Panorama]) -> Surroundings:
     """Count what the panoramas of all viewpoints show."""
     landmarks = layout.house.landmarks()
     rows = []
@@ -313,7 +313,7 @@ class Leg:
         return self.room == edge.room and abs(edge.turn) < _BEND
 
 
-class Walk:
+class LandmarkWalk:
     """One route in its surroundings; a ``step`` is an index into ``Route.stands``."""
 
     def __init__(self, around: Surroundings, route: Route) -> None:

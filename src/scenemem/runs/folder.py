@@ -28,7 +28,7 @@ SPEAKER = "speaker"
 """The kind that the metadata of a speaker's checkpoint names; agents name none."""
 
 
-class _Line(msgspec.Struct):
+class _MetricsLine(msgspec.Struct):
     """The fields of a line of the metrics that its readers rely on."""
 
     iteration: Annotated[int, msgspec.Meta(ge=0)]
@@ -164,7 +164,7 @@ class RunFolder:
     def _line(self, text: bytes, number: int) -> dict[str, Any]:
         """A line of the metrics, with the fields that its readers rely on."""
         line = decode_json(text, dict[str, Any], self.metrics, f"line {number}")
-        fitted(line, _Line, self.metrics, f"line {number}")
+        fitted(line, _MetricsLine, self.metrics, f"line {number}")
         return line
 
 

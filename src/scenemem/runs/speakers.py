@@ -28,7 +28,7 @@ from scenemem.evaluation.bleu import (
 )
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.evaluation.following import path_likelihood
-from scenemem.formats.episodes import Episode, write_episodes
+from scenemem.formats.episodes import EpisodeRecord, write_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import described_episodes
 from scenemem.learning.speaker import Speaker
@@ -196,7 +196,7 @@ class LoadedSpeaker:
         keep: float = 1.0,
         agent: TrainedAgent | None = None,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Iterator[Episode]:
+    ) -> Iterator[EpisodeRecord]:
         """Descriptions of random shortest paths of the training buildings, as episodes.
 
         Args:
@@ -242,11 +242,11 @@ class LoadedSpeaker:
     def _pool(self) -> PathPool:
         return path_pool(self.world, self.experiment.training_scans)
 
-    def _records(self, episodes: EpisodeSet, first: int) -> Iterator[Episode]:
+    def _records(self, episodes: EpisodeSet, first: int) -> Iterator[EpisodeRecord]:
         metres = self.world.geodesic(episodes.start, episodes.goal).tolist()
         columns = zip(episodes.path.tolist(), episodes.heading.tolist(), metres, episodes.texts, strict=True)
         for number, (viewpoints, heading, distance, text) in enumerate(columns, start=first):
-            yield Episode(
+            yield EpisodeRecord(
                 scan=self.world.scans[int(self.world.scan_of[viewpoints[0]])],
                 path_id=number,
                 path=tuple(self._names(viewpoints)),

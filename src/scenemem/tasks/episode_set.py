@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.connectivity import SUFFIX
-from scenemem.formats.episodes import Episode, read_episodes
+from scenemem.formats.episodes import EpisodeRecord, read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.world.build import Progress
 from scenemem.world.graph import NONE, World, scan_mask
@@ -109,7 +109,7 @@ def load_split(folder: DataFolder, world: World, task: str, split: str) -> Episo
     return bind_episodes(world, within, file, name=f"{task} {split}")
 
 
-def bind_episodes(world: World, episodes: Sequence[Episode], file: StrPath, *, name: str) -> EpisodeSet:
+def bind_episodes(world: World, episodes: Sequence[EpisodeRecord], file: StrPath, *, name: str) -> EpisodeSet:
     """Episodes as tensors over the viewpoints of ``world``; ``file`` only names the place in errors.
 
     Raises:
@@ -144,7 +144,7 @@ def bind_episodes(world: World, episodes: Sequence[Episode], file: StrPath, *, n
     )
 
 
-def bind_paths(world: World, episodes: Sequence[Episode], file: StrPath) -> tuple[Tensor, Tensor]:
+def bind_paths(world: World, episodes: Sequence[EpisodeRecord], file: StrPath) -> tuple[Tensor, Tensor]:
     """The paths of E episodes  ->  viewpoints (E, L) int64 padded with -1, viewpoints per path (E,) int64
 
     Arguments and errors as ``bind_episodes``.
@@ -171,7 +171,7 @@ def split_off(episodes: EpisodeSet) -> tuple[EpisodeSet, EpisodeSet]:
     return episodes.restrict(set(scans) - set(held_out)), episodes.restrict(held_out)
 
 
-def _viewpoints(world: World, episodes: Sequence[Episode], number: int, file: StrPath) -> list[int]:
+def _viewpoints(world: World, episodes: Sequence[EpisodeRecord], number: int, file: StrPath) -> list[int]:
     """The path of an episode as global viewpoint indices."""
     indices, scan = [], episodes[number].scan
     for step, viewpoint in enumerate(episodes[number].path):
@@ -183,7 +183,7 @@ def _viewpoints(world: World, episodes: Sequence[Episode], number: int, file: St
     return indices
 
 
-def _check_steps(world: World, path: Tensor, episodes: Sequence[Episode], file: StrPath) -> None:
+def _check_steps(world: World, path: Tensor, episodes: Sequence[EpisodeRecord], file: StrPath) -> None:
     """path: (E, L), padded with -1"""
     isolated = ~world.neighbour_mask[path[:, 0]].any(1)
     if isolated.any():
@@ -199,7 +199,9 @@ def _check_steps(world: World, path: Tensor, episodes: Sequence[Episode], file: 
         raise _misfit(file, episodes, number, f"path[{step + 1}]", reason)
 
 
-def _misfit(file: StrPath, episodes: Sequence[Episode], number: int, field: str, reason: str) -> DataError:
+def _misfit(
+    file: StrPath, episodes: Sequence[EpisodeRecord], number: int, field: str, reason: str
+) -> DataError:
     record = f"record {number} (path_id {episodes[number].path_id})"
     return DataError(file, reason, record=record, field=field)
 

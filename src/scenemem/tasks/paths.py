@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scenemem.errors import DataError, SettingError, UserError
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.episodes import Episode, write_episodes
+from scenemem.formats.episodes import EpisodeRecord, write_episodes
 from scenemem.tasks.episode_set import bind_paths
 from scenemem.world.build import Progress
 from scenemem.world.graph import NONE, World, scan_mask
@@ -100,7 +100,7 @@ class R4RCounts:
 
 def write_r4r(
     world: World,
-    episodes: Sequence[Episode],
+    episodes: Sequence[EpisodeRecord],
     source: StrPath,
     target: StrPath,
     *,
@@ -115,7 +115,7 @@ def write_r4r(
     """
     counts: list[int] = []
 
-    def counted() -> Iterator[Episode]:
+    def counted() -> Iterator[EpisodeRecord]:
         for joined in join_paths(world, episodes, source, progress=progress):
             counts.append(len(joined.instructions))
             yield joined
@@ -125,8 +125,8 @@ def write_r4r(
 
 
 def join_paths(
-    world: World, episodes: Sequence[Episode], source: StrPath, *, progress: Progress | None = None
-) -> Iterator[Episode]:
+    world: World, episodes: Sequence[EpisodeRecord], source: StrPath, *, progress: Progress | None = None
+) -> Iterator[EpisodeRecord]:
     """The R4R episodes of a split: scan by scan in order of first appearance, pairs in file order.
 
     A path may be joined with itself. Arguments and errors as ``write_r4r``.
@@ -152,14 +152,16 @@ def join_paths(
             progress(done, len(scans))
 
 
-def _joined(path_id: int, first: Episode, second: Episode, bridge: _Way, direct: _Way) -> Episode:
+def _joined(
+    path_id: int, first: EpisodeRecord, second: EpisodeRecord, bridge: _Way, direct: _Way
+) -> EpisodeRecord:
     """One R4R episode; as in the public files its length is made of the lengths R2R states."""
     texts = tuple(a + b for a in first.instructions for b in second.instructions)
     (bridged, between), (shortest, metres) = bridge, direct
     distance = None
     if first.distance is not None and second.distance is not None:
         distance = first.distance + between + second.distance
-    return Episode(
+    return EpisodeRecord(
         scan=first.scan,
         path_id=path_id,
         path=(*first.path[:-1], *bridged, *second.path[1:]),

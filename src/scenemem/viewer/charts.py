@@ -97,7 +97,7 @@ class _Line(NamedTuple):
     marks: Sequence[tuple[float, float]] = ()
 
 
-class Point(NamedTuple):
+class ChartPoint(NamedTuple):
     """A point of a curve."""
 
     x: float
@@ -106,7 +106,7 @@ class Point(NamedTuple):
 
 
 def draw_curves(
-    curves: Mapping[str, Sequence[Point]], *, across: str, up: str, limits: Axis | None = None
+    curves: Mapping[str, Sequence[ChartPoint]], *, across: str, up: str, limits: Axis | None = None
 ) -> Markup:
     """A line per name; ``up`` names what is shown, for screen readers.
 
@@ -125,7 +125,7 @@ def draw_curves(
     return render_macro("charts.html", "chart", frame, lines, description)
 
 
-def _line(frame: Frame, curve: Sequence[Point], series: int) -> _Line:
+def _line(frame: Frame, curve: Sequence[ChartPoint], series: int) -> _Line:
     band = ""
     if any(point.spread for point in curve):
         above = [(point.x, point.y + point.spread) for point in curve]

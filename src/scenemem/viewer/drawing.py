@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from scenemem.errors import UserError
 from scenemem.formats.traces import Scene
-from scenemem.viewer.narration import Walk
+from scenemem.viewer.narration import DrawnWalk
 from scenemem.viewer.pages import render_macro, write_page
 from scenemem.viewer.scenery import Scenery
 
@@ -92,13 +92,13 @@ class Drawing:
     label: str  # what it shows, for screen readers
 
 
-def _shown(walk: Walk) -> list[int]:
+def _shown(walk: DrawnWalk) -> list[int]:
     """All places that must be on the map."""
     goal = [] if walk.task.goal is None else [walk.task.goal]
     return [*walk.task.reference, *walk.path, *goal]
 
 
-def draw_thumbnail(walk: Walk, scenery: Scenery) -> Markup:
+def draw_thumbnail(walk: DrawnWalk, scenery: Scenery) -> Markup:
     """A small map (SVG) for a card, which gives it its style."""
     shapes = tuple(_floors(walk, scenery, _Frame.around([walk], 0j, *_THUMBNAIL)))
     turned = f", {walk.meaning} on the way" if walk.dashed else ""
@@ -106,7 +106,7 @@ def draw_thumbnail(walk: Walk, scenery: Scenery) -> Markup:
     return render_macro("cards.html", "map", drawing)
 
 
-def draw_figure(walks: Sequence[Walk], scenery: Scenery) -> Drawing:
+def draw_figure(walks: Sequence[DrawnWalk], scenery: Scenery) -> Drawing:
     """Walks of one episode side by side, to the same scale, with a legend."""
     block, height = _BLOCK
     shapes: list[Shape] = []
@@ -150,7 +150,7 @@ class _Frame:
     panel: Spot  # the size of a floor
 
     @classmethod
-    def around(cls, walks: Sequence[Walk], corner: Spot, width: float, height: float) -> _Frame:
+    def around(cls, walks: Sequence[DrawnWalk], corner: Spot, width: float, height: float) -> _Frame:
         """A frame that holds everything that is shown of some walks."""
         places = [walk.scene.places[number] for walk in walks for number in _shown(walk)]
         floors = tuple(sorted({place.floor for place in places}))
@@ -174,7 +174,7 @@ class _Frame:
         return complex(across, min(max(spot.imag, first.imag), last.imag))
 
 
-def _floors(walk: Walk, scenery: Scenery, frame: _Frame, *, heads: bool = False) -> Iterable[Shape]:
+def _floors(walk: DrawnWalk, scenery: Scenery, frame: _Frame, *, heads: bool = False) -> Iterable[Shape]:
     """The building, the described path and the walk on every floor; ``heads`` show which way it goes."""
     places, steps = walk.scene.places, list(pairwise(walk.path))
 

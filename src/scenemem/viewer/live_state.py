@@ -24,7 +24,7 @@ from scenemem.learning.speaker import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import shortest_paths
 from scenemem.tasks.vocabulary import as_sentences
-from scenemem.viewer.narration import Marks, Walk
+from scenemem.viewer.narration import DrawnWalk, Marks
 from scenemem.viewer.scenery import Look, Sceneries, Scenery
 from scenemem.viewer.traces import open_scene, open_traces, trace_episodes
 from scenemem.world.graph import NONE, World
@@ -307,12 +307,15 @@ class LiveWorker:
 
             def on_move(_episode: int, move: Move) -> None:
                 moves.append(move)
-                walk = Walk.of(Trace(name, opened.task, opened.scene, tuple(moves)), room_of)
+                walk = DrawnWalk.of(Trace(name, opened.task, opened.scene, tuple(moves)), room_of)
                 words = walk.captions[-1], walk.letters[-1], walk.marks[-1]
                 tell(WalkMove(number, len(moves) - 1, move, *words))
 
             (trace,) = trace_episodes(agent, episode, on_move, name=name)
-            walk, stopped = Walk.of(trace, room_of), "Stopped" if trace.moves[-1].stops else "Was cut off"
+            walk, stopped = (
+                DrawnWalk.of(trace, room_of),
+                "Stopped" if trace.moves[-1].stops else "Was cut off",
+            )
             headline = stopped if trace.task.goal is None else walk.headline
             tell(WalkEnded(number, walk.ending, walk.captions[-1], headline, walk.story))
         except Exception as error:

@@ -76,7 +76,7 @@ Rooms = Callable[[Scene], Mapping[int, str]]
 
 
 @dataclass(frozen=True)
-class Walk:
+class DrawnWalk:
     """What pages show of one agent or system in one episode."""
 
     name: str
@@ -96,7 +96,7 @@ class Walk:
     trace: Trace | None = None  # None for a route that was read
 
     @classmethod
-    def of(cls, trace: Trace, room_of: Mapping[int, str]) -> Walk:
+    def of(cls, trace: Trace, room_of: Mapping[int, str]) -> DrawnWalk:
         """A trace and what is said about it; ``room_of`` names the rooms of places."""
         narrator = _Narrator(trace, room_of)
         return cls(

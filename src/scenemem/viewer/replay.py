@@ -26,7 +26,7 @@ from scenemem.formats.results import EpisodeResult, Trajectory, read_trajectorie
 from scenemem.formats.traces import Ending, Origin, Scene, Task, Trace, Word, write_trace
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
 from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
-from scenemem.viewer.narration import FAULTLESS, Rooms, Step, Walk, headline
+from scenemem.viewer.narration import FAULTLESS, DrawnWalk, Rooms, Step, headline
 from scenemem.viewer.pages import (
     Section,
     content_policy,
@@ -63,11 +63,11 @@ def write_replay(
     Raises:
         ValueError: there is no trace, or they are not of the same episode.
     """
-    walks = [Walk.of(trace, scenery.room_of) for trace in traces]
+    walks = [DrawnWalk.of(trace, scenery.room_of) for trace in traces]
     return write_page(file, replay_page(walks, scenery, back))
 
 
-def replay_page(walks: Sequence[Walk], scenery: Scenery, back: BackLink | None = None) -> str:
+def replay_page(walks: Sequence[DrawnWalk], scenery: Scenery, back: BackLink | None = None) -> str:
     """The page that replays walks of one episode side by side, with a link to the page it belongs to."""
     if len({(walk.scene.scan, walk.task.instruction_id, walk.task.text) for walk in walks}) != 1:
         raise ValueError("a replay needs at least one trace, and all of them of the same episode")
@@ -192,7 +192,7 @@ class Replay:
     """A page that was written, and what it shows."""
 
     file: Path
-    walks: Sequence[tuple[Walk, Markup]]  # each with a small map
+    walks: Sequence[tuple[DrawnWalk, Markup]]  # each with a small map
     size: int  # bytes
 
     @property
@@ -215,7 +215,7 @@ class Replay:
 class WalkSource(Protocol):
     """Has walks of episodes: an agent that is traced, or a result file."""
 
-    def walks(self, instruction_ids: Sequence[str], rooms: Rooms, /) -> list[Walk]:
+    def walks(self, instruction_ids: Sequence[str], rooms: Rooms, /) -> list[DrawnWalk]:
         """The walks of some instructions."""
 
 
@@ -316,11 +316,11 @@ class RouteFile:
             for name, count, values in zip(self.trajectories, hops, scores, strict=True)
         ]
 
-    def walks(self, instruction_ids: Sequence[str], rooms: Rooms) -> list[Walk]:
+    def walks(self, instruction_ids: Sequence[str], rooms: Rooms) -> list[DrawnWalk]:
         """Where the system went for instructions of the file, with the words of pages."""
         return [self._walk(list(self.trajectories).index(name), rooms) for name in instruction_ids]
 
-    def _walk(self, number: int, rooms: Rooms) -> Walk:
+    def _walk(self, number: int, rooms: Rooms) -> DrawnWalk:
         row, world, episodes = int(self.checked.row[number]), self.world, self.episodes
         words = (Word(word, before) for before, word in re.findall(r"(\s*)(\S+)", episodes.texts[row]))
         scene = open_scene(world, int(episodes.scan[row]), int(episodes.goal[row]))
@@ -334,7 +334,7 @@ class RouteFile:
         headings = [float(episodes.heading[row]), *(_heading(scene, step) for step in steps)]
         room_of = rooms(scene)
         captions = [_route_move(scene, path, done, room_of, broken) for done in range(1, len(path))]
-        return Walk(
+        return DrawnWalk(
             name=self.name,
             task=open_task(world, episodes, row, tuple(words)),
             scene=scene,

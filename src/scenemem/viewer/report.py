@@ -24,7 +24,7 @@ from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.viewer.charts import (
     FRACTIONS,
     Bins,
-    Point,
+    ChartPoint,
     draw_curves,
     draw_histogram,
     draw_shares,
@@ -153,19 +153,19 @@ def _pooled(groups: Groups, split: str) -> dict[str, list[EpisodeResult]]:
     return {name: [*chain(*results)] for name, results in walked.items() if any(results)}
 
 
-def curves(groups: Groups, kind: str, name: str) -> dict[str, list[Point]]:
+def curves(groups: Groups, kind: str, name: str) -> dict[str, list[ChartPoint]]:
     """Mean and deviation over the runs of every group of a number logged in ``losses`` or ``validation``.
 
     Only iterations that all runs of the group have logged: a mean over fewer would jump.
     """
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[ChartPoint]] = {}
     for group, runs in groups.items():
         lines = [[line for line in run.log if name in line.get(kind, {})] for run in runs]
         logs = [{line["iteration"]: line[kind][name] for line in log} for log in lines]
         common = sorted(set.intersection(*map(set, logs)))
         values = [[log[iteration] for log in logs] for iteration in common]
         deviations = [stdev(ys) if len(ys) > 1 else 0.0 for ys in values]
-        found[group] = [*map(Point, common, map(fmean, values), deviations)]
+        found[group] = [*map(ChartPoint, common, map(fmean, values), deviations)]
     return found
 
 
@@ -319,7 +319,7 @@ def _card_section(runs: Sequence[ReportRun]) -> Section:
     return section("Model card", "published", Table(caption, head, rows), text)
 
 
-def _curve_table(caption: str, lines: Mapping[str, Sequence[Point]]) -> Table:
+def _curve_table(caption: str, lines: Mapping[str, Sequence[ChartPoint]]) -> Table:
     shown = {group: line for group, line in lines.items() if line}
     cells = [{x: str(Spread(y, spread or None, 1)) for x, y, spread in line} for line in shown.values()]
     rows = [[f"{x:,g}", *(column.get(x, "-") for column in cells)] for x in sorted({*chain(*cells)})]
@@ -375,7 +375,7 @@ def _lengths_section(episodes: Episodes, split: str) -> Section:
         rates = {agent: _success_by(results, name, bins) for agent, results in episodes.items()}
         middles = [(low + high) / 2 for low, high in pairwise(bins.edges)]
         lines = {
-            agent: [Point(x, rate) for x, (rate, n) in zip(middles, column, strict=True) if n]
+            agent: [ChartPoint(x, rate) for x, (rate, n) in zip(middles, column, strict=True) if n]
             for agent, column in rates.items()
         }
         columns = [[f"{rate:.3f} ({n:,})" for rate, n in column] for column in rates.values()]

@@ -62,7 +62,7 @@ class Doorway:
 
 
 @dataclass(frozen=True)
-class Label:
+class SceneLabel:
     """Something in sight; radians, heading clockwise from north."""
 
     text: str
@@ -76,7 +76,7 @@ class Look:
     """What one sees all around a place."""
 
     picture: str | None = None  # a data URI; north in the middle, 120 degrees high
-    labels: tuple[Label, ...] = ()
+    labels: tuple[SceneLabel, ...] = ()
     captions: dict[int, str] = field(default_factory=dict)  # neighbouring place -> of the view that faces it
 
 
@@ -211,7 +211,7 @@ def _named_regions(scene: Scene, names: list[str]) -> tuple[RoomOutline, ...]:
     return tuple(outlines)
 
 
-def _rooms_ahead(known: Annotations, building: Building, row: int) -> tuple[Label, ...]:
+def _rooms_ahead(known: Annotations, building: Building, row: int) -> tuple[SceneLabel, ...]:
     """The other rooms that can be seen from a viewpoint, each where it is nearest."""
     offset = building.position - building.position[row]
     distance = np.linalg.norm(offset, axis=1)
@@ -221,12 +221,12 @@ def _rooms_ahead(known: Annotations, building: Building, row: int) -> tuple[Labe
     for name in ("", _room_name(known, building, row)):
         nearest.pop(name, None)
     return tuple(
-        Label(name, round(float(np.arctan2(*offset[other, :2])), 3), 0.0, room=True)
+        SceneLabel(name, round(float(np.arctan2(*offset[other, :2])), 3), 0.0, room=True)
         for name, other in nearest.items()
     )
 
 
-def _labels(texts: list[str], weight: FloatArray) -> tuple[Label, ...]:
+def _labels(texts: list[str], weight: FloatArray) -> tuple[SceneLabel, ...]:
     """The plainest objects around one place, plainest first.  weight: (36, l)"""
     best = weight.max(axis=0)
     chosen = [int(number) for number in np.argsort(-best, kind="stable")[:_MOST_LABELS]]
@@ -236,5 +236,5 @@ def _labels(texts: list[str], weight: FloatArray) -> tuple[Label, ...]:
             near = VIEW_DIRECTIONS @ VIEW_DIRECTIONS[int(weight[:, number].argmax())] > np.cos(np.pi / 4)
             east, north, up = (weight[:, number] * near) @ VIEW_DIRECTIONS
             heading, elevation = np.arctan2(east, north), np.arctan2(up, np.hypot(east, north))
-            labels.append(Label(texts[number], round(float(heading), 3), round(float(elevation), 3)))
+            labels.append(SceneLabel(texts[number], round(float(heading), 3), round(float(elevation), 3)))
     return tuple(labels)

@@ -36,7 +36,7 @@ from scenemem.formats.traces import (
 )
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary, split_words
-from scenemem.viewer.narration import Rooms, Walk
+from scenemem.viewer.narration import DrawnWalk, Rooms
 from scenemem.world.graph import FULL_TURN, NONE, Pose, World
 
 OnMove = Callable[[int, Move], None]
@@ -66,9 +66,9 @@ class TracedAgent:
         traces = trace_episodes(self.agent, episodes, name=self.name)
         return [msgspec.structs.replace(trace, origin=self.origin) for trace in traces]
 
-    def walks(self, instruction_ids: Sequence[str], rooms: Rooms) -> list[Walk]:
+    def walks(self, instruction_ids: Sequence[str], rooms: Rooms) -> list[DrawnWalk]:
         """The same with the words of pages."""
-        return [Walk.of(trace, rooms(trace.scene)) for trace in self.trace(instruction_ids)]
+        return [DrawnWalk.of(trace, rooms(trace.scene)) for trace in self.trace(instruction_ids)]
 
 
 def open_traces(agent: TrainedAgent, episodes: EpisodeSet, *, name: str = "agent") -> list[Trace]:

@@ -100,7 +100,7 @@ class Still(StateUpdater):
 
 
 @dataclass(frozen=True)
-class Look:
+class PanoramaTokens:
     """The panorama of every observation as tokens: candidates first, then further views."""
 
     tokens: Tensor  # (X, K + V, W)
@@ -161,7 +161,7 @@ class Duet(Agent):
         options = WalkOptions(restore_state=True, final_backtrack=not learning)
         return PlaceActions(world, episodes, max_decisions, options)
 
-    def look(self, observations: Observations) -> Look:
+    def look(self, observations: Observations) -> PanoramaTokens:
         """The panorama tokens of every observation."""
         seen, mask = observations.candidates, observations.feature_mask
         visual, angles, kept = self._further_views(observations)
@@ -170,7 +170,7 @@ class Duet(Agent):
         tokens, exists = self.enter(tokens), torch.cat([seen.mask, kept], dim=1)
         for layer in self.panorama:
             tokens = layer(tokens, src_key_padding_mask=~exists)
-        return Look(tokens, exists)
+        return PanoramaTokens(tokens, exists)
 
     def _further_views(self, observations: Observations) -> tuple[Tensor, Tensor, Tensor]:
         """Views that are no candidates: visual (X, V, D), angles (X, V, 4), which there are (X, V) bool"""

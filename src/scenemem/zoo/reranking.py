@@ -62,7 +62,7 @@ def _check_weight(weight: float) -> None:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class RouteCandidates:
     """K walks of every episode; walk k of episode b is number k * B + b of the rollout, walk 0 is greedy."""
 
     rollout: Rollout  # K * B episodes
@@ -99,7 +99,7 @@ class RerankingAgent:
         return self.candidates(episodes).best(self.config.weight)
 
     @torch.no_grad()
-    def candidates(self, episodes: EpisodeSet) -> Candidates:
+    def candidates(self, episodes: EpisodeSet) -> RouteCandidates:
         """All walks of the episodes in one rollout, scored."""
         shape = (self.config.candidates, len(episodes))
         repeated = episodes.select(torch.arange(len(episodes)).repeat(self.config.candidates))
@@ -111,7 +111,7 @@ class RerankingAgent:
             taken += torch.bincount(table.episode, minlength=len(repeated))
         route = without_detours(rollout.walked)
         score = self.scorer.score_routes(repeated, route)
-        return Candidates(rollout, (chances / taken.clamp_min(1)).view(shape), score.view(shape))
+        return RouteCandidates(rollout, (chances / taken.clamp_min(1)).view(shape), score.view(shape))
 
     def _drawn(self, episodes: EpisodeSet) -> Tensor:
         """Random numbers for every decision; a frontier and its action are two  ->  (J, K * B)

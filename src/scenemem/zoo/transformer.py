@@ -45,7 +45,7 @@ def token_parts(config: TokenConfig, sizes: DataSizes, core: MakeUpdater | None 
     return AgentModules(encoder, parts.updater, parts.critic)
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Multi-head attention of tokens to other tokens, or to words."""
 
     def __init__(self, width: int, source: int, heads: int) -> None:
@@ -87,8 +87,8 @@ class CrossModalLayer(nn.Module):
 
     def __init__(self, width: int, text: int, heads: int) -> None:
         super().__init__()
-        self.words = Attention(width, text, heads)
-        self.tokens = Attention(width, width, heads)
+        self.words = MultiHeadAttention(width, text, heads)
+        self.tokens = MultiHeadAttention(width, width, heads)
         self.inner = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
 
