@@ -56,7 +56,7 @@ from scenemem.runs.opened import Evaluation, OpenedRun, evaluate_scripted, open_
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.runs.training import Settings, choose_preset, run_training
 from scenemem.runs.weights import find_run
-from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
+from scenemem.simulator import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
 from scenemem.viewer.replay import plain, write_replays
 from scenemem.viewer.scenery import Sceneries

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.simulator.environments import NavigationGame, Transition, open_game, progress_reward
+from scenemem.simulator import NavigationGame, Transition, open_game, progress_reward
 from scenemem.tasks.vocabulary import BOS, PAD, Vocabulary
 
 

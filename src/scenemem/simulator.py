@@ -1,6 +1,6 @@
 """Navigation as Gymnasium environments, one agent or many at once; importing this module registers their ids.
 
-``gymnasium.make("scenemem.simulator.environments:SceneMem/R2R-v0")`` imports it by itself. Both play the same
+``gymnasium.make("scenemem.simulator:SceneMem/R2R-v0")`` imports it by itself. Both play the same
 game, in batches. Shape letters: B plays, N instructions of the split, K largest number of neighbours, L
 tokens, D columns.
 """
@@ -452,8 +452,8 @@ def register_environments() -> None:
         if name not in gymnasium.registry:
             gymnasium.register(
                 id=name,
-                entry_point="scenemem.simulator.environments:NavigationEnv",
-                vector_entry_point="scenemem.simulator.environments:NavigationVectorEnv",
+                entry_point="scenemem.simulator:NavigationEnv",
+                vector_entry_point="scenemem.simulator:NavigationVectorEnv",
                 kwargs={"task": task},
             )
 

@@ -1,1 +1,0 @@
-"""A batched panoramic environment on the world's tables, experts, and Gymnasium adapters."""
