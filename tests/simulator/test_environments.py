@@ -150,9 +150,7 @@ def test_ids_are_registered_once() -> None:
 
 
 def test_an_id_can_name_the_module_that_registers_it(tiny_data: Path) -> None:
-    env = gymnasium.make(
-        "scenemem.simulator:SceneMem/R2R-v0", data=tiny_data, split="val_unseen"
-    )
+    env = gymnasium.make("scenemem.simulator:SceneMem/R2R-v0", data=tiny_data, split="val_unseen")
     _, info = env.reset(seed=0)
     assert info["scan"] == "yard"
 
