@@ -39,8 +39,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = {
     "evaluation/metrics.py": ("evaluation/test_metrics.py",),
     "models/navigator.py": ("models/test_navigator.py",),
-    "ssm/graph.py": ("ssm/test_graph.py", "ssm/test_reading.py", "ssm/test_paper.py"),
-    "ssm/agent.py": ("ssm/test_deciding.py", "ssm/test_paper.py"),
+    "ssm/graph.py": ("ssm/test_graph.py",),
+    "ssm/reading.py": ("ssm/test_reading.py", "ssm/test_paper.py"),
+    "ssm/deciding.py": ("ssm/test_deciding.py", "ssm/test_paper.py"),
     "learning/objectives.py": ("learning/test_objectives_labels.py", "learning/test_objectives.py"),
     "tasks/episode_set.py": ("tasks/test_episode_set.py", "tasks/test_episode_set_batches.py"),
     "tasks/paths.py": ("tasks/test_paths.py",),
