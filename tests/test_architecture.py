@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -104,6 +105,16 @@ def test_the_map_in_the_docs_names_every_room() -> None:
     for module in MODULES:
         room = _room(module.relative_to(PACKAGE).parts)
         assert room is None or f"`{room}" in text, f"docs/architecture.md does not mention '{room}'"
+
+
+def test_only_the_command_and_the_default_data_import_the_generator_of_the_houses() -> None:
+    generator = re.compile(r"from scenemem\.houses\.(build|plan|furniture|viewpoints|instructions|features)")
+    importing = {
+        module.relative_to(PACKAGE).as_posix()
+        for module in MODULES
+        if module.parent.name != "houses" and generator.search(module.read_text(encoding="utf-8"))
+    }
+    assert importing == {"commands/data.py", "runs/experiment.py", "simulator.py"}
 
 
 def test_no_class_name_stands_twice() -> None:

@@ -111,7 +111,7 @@ class _Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     language: str | None = None
 
     def episode(self, numbers: Counter[Identifier]) -> EpisodeRecord:
-        """The record as an ``Episode``; ``numbers`` counts the instructions of every path id so far."""
+        """The record as an ``EpisodeRecord``; ``numbers`` counts the instructions of every path id so far."""
         raise NotImplementedError
 
 

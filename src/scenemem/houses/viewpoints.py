@@ -446,6 +446,6 @@ class LandmarkWalk:
 
 
 def _relative(east: float, north: float, heading: float) -> tuple[float, float]:
-    """An offset as metres ahead and to the right of someone who looks along a heading."""
+    """An offset as metres ahead and to the right for a given heading."""
     sine, cosine = math.sin(heading), math.cos(heading)
     return east * sine + north * cosine, east * cosine - north * sine

@@ -438,7 +438,7 @@ def loss(name: str, *, walks: WalkKind) -> Callable[[LossFunction], LossFunction
 
 @loss("teacher_forcing", walks="teacher")
 def teacher_forcing(rollout: Rollout, context: LossContext) -> Tensor:
-    """Clone the teacher, who walks the reference path; auxiliary decisions have no teacher."""
+    """Imitate a teacher on the reference path; auxiliary decisions have no teacher."""
     auxiliary = {kind: 0.0 for kind in rollout.learned if kind.auxiliary}
     return imitation(rollout, {FRONTIER: context.stage.teacher_frontier, **auxiliary})
 

@@ -234,7 +234,7 @@ STAY = -3
 
 @dataclass(frozen=True)
 class Pose:
-    """Where a batch of agents stand, which view they face, and who has stopped."""
+    """Where a batch of agents stand, which view they face, and which have stopped."""
 
     viewpoint: Tensor  # (B,) int64, global index
     view: Tensor  # (B,) int64, 0..35: heading step + 12 * elevation row
