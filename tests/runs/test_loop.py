@@ -34,7 +34,7 @@ def _preset(**learning: Any) -> Preset[Any]:
         base,
         model=replace(base.model, word_width=8, width=16, node_width=8),
         data=replace(base.data, min_count=1),
-        learning=replace(base.learning, iterations=ITERATIONS, batch=6, **learning),
+        learning=replace(base.learning, **{"iterations": ITERATIONS, "batch": 6, **learning}),
         selection=replace(base.selection, every=4, save_every=2),
     )
 
@@ -84,6 +84,23 @@ def _interrupt(data: Path, out: Path, stop_at: int, **learning: Any) -> Training
     with pytest.raises(KeyboardInterrupt):
         loop.run()
     return loop
+
+
+@pytest.mark.parametrize(("save_every", "saved"), [(100, [3, 6, 7]), (2, [2, 3, 4, 6, 7])])
+def test_a_run_saves_when_it_validates_however_seldom_it_saves_otherwise(
+    tiny_trainable: Path, tmp_path: Path, save_every: int, saved: list[int]
+) -> None:
+    loop = _loop(tiny_trainable, tmp_path, stop_at=7, iterations=7)
+    loop.selection = replace(loop.selection, every=3, save_every=save_every)
+    with pytest.raises(KeyboardInterrupt):  # before the last step is saved
+        loop.run()
+    assert read_checkpoint(RunFolder(tmp_path).last).metadata["progress"]["iteration"] == 6
+    loop.watch = None
+    loop.resume()
+    loop.run()
+    lines = list(RunFolder(tmp_path).logged())
+    assert [line["iteration"] for line in lines] == saved
+    assert [line["iteration"] for line in lines if "validation" in line] == [3, 6, 7]
 
 
 def test_another_seed_gives_another_run(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:

@@ -219,9 +219,9 @@ class TrainingLoop:
                     self._save_and_end()
 
     def _is_due(self) -> bool:
-        """Whether it is time to log and save."""
-        iteration = self.trainer.iteration
-        return iteration == self.trainer.config.iterations or iteration % self.selection.save_every == 0
+        """Whether it is time to log and save; whenever it is time to validate, too."""
+        pauses = self.trainer.config.iterations, self.selection.save_every, self.selection.every
+        return any(self.trainer.iteration % pause == 0 for pause in pauses)
 
     def _log(self, speed: float) -> None:
         """Log, validate when it is time, and save."""
