@@ -277,13 +277,13 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
             must.append("pictures of the views, or a file of image features")
         fetch = _mending(name, broken, folder) if must or may else []
         # how pictures become features depends on what one has; 'data fetch images' explains it
-        build = [] if name == IMAGES.name else [f"{track.command} --data {folder.root}"]
+        build = [] if name == IMAGES.name else [f"{track.command} --data {folder.quoted}"]
         states[name] = Readiness(track.sensor, False, [], must, may, fetch + build)
     for union in sorted({state.track for state in report.features} - set(TRACKS) - {""}):
         there = [state.name for state in report.features if state.complete and state.track == union]
         parts = union.split(JOINT)
         sensor = " + ".join(TRACKS[part].sensor for part in parts if part in TRACKS)
-        join = [] if there else [f"scenemem data join {' '.join(parts)} --data {folder.root}"]
+        join = [] if there else [f"scenemem data join {shlex.join(parts)} --data {folder.quoted}"]
         states[union] = Readiness(sensor, bool(there), there, commands=join)
     return states
 
@@ -300,7 +300,7 @@ def _mending(name: str, broken: list[str], folder: DataFolder) -> list[str]:
     known = {file.target for source in find_sources((name,)) for file in source.files}
     gone = [f"rm {shlex.quote(str(folder.root / file))}" for file in broken if file not in known]
     again = " --replace" if any(file in known for file in broken) else ""
-    return [*gone, f"scenemem data fetch {name} --data {folder.root}{again}"]
+    return [*gone, f"scenemem data fetch {name} --data {folder.quoted}{again}"]
 
 
 def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
@@ -321,9 +321,9 @@ def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
         # a file that is there and broken is only fetched again with --replace
         again = " --replace" if graphs or set(present) - set(there) else ""
         commands = {
-            "r2r": [f"scenemem data fetch r2r --data {folder.root}{again}"],
-            "r4r": [f"scenemem data r4r --data {folder.root}"],
-            "reverie": [f"scenemem data fetch reverie --data {folder.root}{again}"],
+            "r2r": [f"scenemem data fetch r2r --data {folder.quoted}{again}"],
+            "r4r": [f"scenemem data r4r --data {folder.quoted}"],
+            "reverie": [f"scenemem data fetch reverie --data {folder.quoted}{again}"],
             "rxr": ["see https://github.com/google-research-datasets/RxR"],
         }[task]
         if task == "r4r" and not set(splits) <= set(report.splits.get("r2r", {})):
