@@ -270,9 +270,9 @@ class LoadedAgent:
             seed: of sampled candidates.
         """
         if traces < 0:
-            raise UserError(f"--traces must be 0 or more, got {traces}")
+            raise UserError(f"`traces` must be 0 or more, got {traces}")
         if speaker is not None and processes > 1:
-            raise UserError("with a speaker one process walks; leave out --processes or --speaker")
+            raise UserError("with a speaker one process walks; leave out `processes` or `speaker`")
         opened = self._opened
         helped = None
         if speaker is not None:

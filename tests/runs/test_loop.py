@@ -275,7 +275,7 @@ def test_a_signal_saves_the_run_first(
     if moment == "validation":
         loop.validate = interrupted
     reached = 4 if moment == "validation" else moment
-    expected = rf"is saved at iteration {reached}; continue with --resume"
+    expected = rf"is saved at iteration {reached}; continue with `resume=True`"
     with pytest.raises(Interrupted, match=expected) as caught:
         loop.run()
     assert caught.value.number == number

@@ -30,7 +30,7 @@ class DataFolder:
 
     def __post_init__(self) -> None:
         if not self.root.is_dir():
-            raise DataError(self.root, "no such folder; --data expects one that holds connectivity/ and r2r/")
+            raise DataError(self.root, "no such folder; `data` expects one that holds connectivity/ and r2r/")
 
     @property
     def quoted(self) -> str:

@@ -267,7 +267,7 @@ def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
     run.describe()
     opened = stored_speaker(run.best, experiment.folder, str(experiment.environment.world.device))
     if opened.environment.store.info.sha256 != experiment.environment.store.info.sha256:
-        advice = "train both with the same --features"
+        advice = "train both with the same `features`"
         raise UserError(f"the speaker in {run.root} sees other features than the agent; {advice}")
     return opened.speaker
 
@@ -424,5 +424,5 @@ def _chosen_store(data: DataConfig, folder: DataFolder) -> Path:
     stores = [store for store, _ in complete_stores(folder)] or folder.feature_files()
     if len(stores) > 1:
         names = ", ".join(file.stem for file in stores)
-        raise UserError(f"{folder.root} has several feature stores ({names}); name one with --features")
+        raise UserError(f"{folder.root} has several feature stores ({names}); name one with `features`")
     return stores[0] if stores else folder.feature_file("objects")  # which says how to build one

@@ -113,7 +113,7 @@ class StopRequest:
     def _request(self, number: int, _frame: FrameType | None) -> None:
         second, self.number = self.number is not None, number
         if second or self._at_once:
-            raise Interrupted("interrupted; the last checkpoint is kept, continue with --resume", number)
+            raise Interrupted("interrupted; the last checkpoint is kept, continue with `resume=True`", number)
 
 
 @dataclass(eq=False)
@@ -126,7 +126,7 @@ class TrainingLoop:
     selection: SelectionConfig | SpeakerSelection  # when to save, to validate, and which weights are best
     metadata: Mapping[str, Any]  # plain values stored with every checkpoint: preset, vocabulary, ...
     watch: Callable[[TrainingStatus], None] | None = None  # called after every step
-    advice: str = "continue with --resume"  # how to go on, when the run is stopped
+    advice: str = "continue with `resume=True`"  # how to go on, when the run is stopped
 
     def __post_init__(self) -> None:
         self.metadata = json.loads(json.dumps(self.metadata))  # as a checkpoint gives it back: no tuples
@@ -171,7 +171,7 @@ class TrainingLoop:
         try:
             checkpoint = read_checkpoint(previous)
         except DataError as error:
-            reason = f"has no good checkpoint: {problem}; {error}; begin again with --out"
+            reason = f"has no good checkpoint: {problem}; {error}; begin again with another `out`"
             raise DataError(self.folder.root, reason) from error
         warnings.warn(f"{problem}; the run goes on from the one before it, {previous}", stacklevel=3)
         return checkpoint, previous

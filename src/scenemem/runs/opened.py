@@ -198,7 +198,7 @@ class OpenedRun:
             walker = nullcontext(helped.walker)
             at_once = max(1, _AT_ONCE // helped.settings.get("candidates", 1))
         elif processes > 1 and self.world.device.type != "cpu":
-            raise UserError("several processes walk on the CPU; leave out --processes or --device")
+            raise UserError("several processes walk on the CPU; leave out `processes` or `device`")
         elif processes > 1:
             walker = WorkerPool(checkpoint, self.experiment.folder, processes)
         with walker as opened:
@@ -289,7 +289,7 @@ class OpenedRun:
         if reranking.candidates != 1:
             raise UserError(
                 f"{self.run.root} searches, and a speaker chooses among the routes of one search; "
-                "leave out --candidates"
+                "leave out `candidates`"
             )
         weight = reranking.weight
         return WithSpeaker(PragmaticSearch(agent, scorer, weight), speaker, {"weight": weight})
@@ -302,7 +302,7 @@ class OpenedRun:
         if isinstance(helped.walker, CandidateWalker):
             raise UserError(
                 f"{self.run.root} does not search, and a walk chosen among candidates cannot be watched; "
-                "leave out --speaker"
+                "leave out `speaker`"
             )
         name = f"{name} with {helped.speaker.root.name}"
         origin = msgspec.structs.replace(origin, reranking=helped.reranking)
@@ -449,7 +449,7 @@ class WorkerPool:
             return joined(list(shares))
         except BrokenProcessPool as error:
             raise UserError(
-                "a process of the evaluation is gone, perhaps for lack of memory; use fewer --processes"
+                "a process of the evaluation is gone, perhaps for lack of memory; use fewer `processes`"
             ) from error
 
 

@@ -240,7 +240,7 @@ def _with_results(
     missing = [split for split in splits if split not in results]
     if missing and opened is None:
         remarks.append(
-            f"{run.root.name} has not walked {', '.join(missing)}; name its data folder with --data"
+            f"{run.root.name} has not walked {', '.join(missing)}; name its data folder with `data`"
         )
     elif opened is not None:
         results |= {split: opened(run.root).results(split) for split in missing}
@@ -318,10 +318,10 @@ def _telling_ids(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, 
     first = walkers[0]
     if not first.episodes.has_goals:
         raise UserError(
-            f"'{first.episodes.name}' keeps its goals secret, so nothing can be chosen; name an --episode"
+            f"'{first.episodes.name}' keeps its goals secret, so nothing can be chosen; name an `episode`"
         )
     if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
-        raise UserError("the two runs walk different episodes; name one that both have with --episode")
+        raise UserError("the two runs walk different episodes; name one that both have with `episode`")
     own, *others = [run.results_of(walker, split) for run, walker in zip(runs, walkers, strict=True)]
     chosen = telling(first, own, count, *others)
     return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])

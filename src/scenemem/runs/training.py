@@ -86,7 +86,7 @@ class Settings(Generic[P]):
         """Refuse the embedded houses, when no folder was named, for a configuration of other data."""
         if not named and self.folder not in (None, folder.root.name):
             raise UserError(
-                f"this configuration was written for the data folder '{self.folder}'; name --data"
+                f"this configuration was written for the data folder '{self.folder}'; name `data`"
             )
 
 
@@ -163,7 +163,7 @@ def run_training(
     run ends after that and writes nothing.
     """
     if settings.seed < 0:
-        raise UserError(f"--seed must be 0 or more, got {settings.seed}")
+        raise UserError(f"`seed` must be 0 or more, got {settings.seed}")
     experiment, trainer, validate = (
         _speaker_job(settings, folder)
         if isinstance(settings.preset, SpeakerPreset)
@@ -211,7 +211,7 @@ def _begin_with(
     if resume and any(True for _ in out.logged()):
         raise UserError(
             f"{out.root} has metrics but no checkpoint to continue from (neither '{out.last.name}' nor "
-            f"'{out.previous.name}' in {out.last.parent}); put one back, or begin again in another --out"
+            f"'{out.previous.name}' in {out.last.parent}); put one back, or begin again in another `out`"
         )
     noted: dict[str, str] = {}
     if resume and out.description.is_file():
@@ -225,7 +225,7 @@ def _begin_with(
     if noted.get("sha256", digest) != digest:
         raise UserError(
             f"{out.root} was to begin with {run.root}, whose weights have changed since then; "
-            "begin again in another --out"
+            "begin again in another `out`"
         )
     return {"run": str(place), "sha256": digest}
 
