@@ -18,15 +18,12 @@ from scenemem.evaluation.bootstrap import Estimate
 from scenemem.formats.traces import Trace
 from scenemem.viewer.charts import (
     SERIES,
-    Bins,
     ChartPoint,
     Frame,
     draw_curves,
-    draw_histogram,
     draw_intervals,
     draw_shares,
     round_axis,
-    round_bins,
     round_step,
 )
 from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
@@ -95,48 +92,6 @@ def test_curves_are_told_in_words_and_differ_without_colour() -> None:
     marks = [re.findall(r'class="mark" d="M17 7([^"]+)"', key)[0] for key in keys]
     assert len(set(marks)) == SERIES
     assert marks[SERIES] == marks[0], "more series begin again"
-
-
-@given(NUMBERS, st.booleans())
-def test_every_value_falls_into_one_bin(values: list[float], whole: bool) -> None:
-    if whole:
-        values = [float(round(value)) for value in values]
-    bins = round_bins(values, whole=whole)
-    assert sum(bins.shares(values)) == pytest.approx(1.0)
-    assert len(bins.names()) == len(bins) == len(set(bins.names()))
-    assert len(bins) <= 16
-    for value in values:
-        number = bins.number(value)
-        assert bins.edges[number] <= value * (1 + 1e-6) + 1e-9
-        assert value <= bins.edges[number + 1] * (1 + 1e-6) or number == len(bins) - 1
-
-
-def test_whole_numbers_have_a_bin_each_and_the_far_end_shares_one() -> None:
-    bins = round_bins([3.0, 4, 4, 5, 6], whole=True)
-    assert list(bins.edges) == [3, 4, 5, 6, 7]
-    assert bins.names() == ["3", "4", "5", "6"]
-    assert bins.shares([4.0, 4, 6]) == [0, 2 / 3, 0, 1 / 3]
-    axis = bins.axis("hops")
-    assert axis.ticks == {3.5: "3", 4.5: "4", 5.5: "5", 6.5: "6"}
-    assert Bins((0, 2, 4), open_ended=True, whole=True).names() == ["0 to 1", "2 or more"]
-    far = round_bins([float(value % 10) for value in range(1000)] + [500.0])
-    assert far.open_ended
-    assert far.number(500.0) == len(far) - 1
-    assert far.names()[-1].endswith("or more")
-
-
-def test_a_histogram_is_as_high_as_its_shares() -> None:
-    bins = Bins((0, 1, 2), open_ended=False)
-    values, line = {"a": [0.5, 0.6, 0.7, 1.5]}, (1.0, "1 m")
-    chart = draw_histogram(values, bins, title="Length", across="metres", line=line)
-    picture = ElementTree.fromstring(chart)
-    (outline,) = picture.findall("g/path[@class='line']")
-    frame = Frame(round_axis("", [0, 2]), round_axis("", [0, 75.0]))
-    corners = _places(outline.attrib["d"])
-    heights = [0, 75, 75, 25, 25, 0]
-    assert [y for _, y in corners] == [frame.y(height) for height in heights]
-    assert picture.findtext("text[@class='tick'][last()]") == "1 m"
-    assert picture.attrib["aria-label"] == "Length in metres: a most often 0 to 1"
 
 
 def test_bars_are_cut_into_their_shares_and_told_in_words() -> None:

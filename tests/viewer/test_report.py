@@ -118,15 +118,14 @@ def test_ways_to_fail_are_shares_of_all_episodes(tmp_path: Path) -> None:
     assert row == ["ssm", *["12.5%"] * 5, "25.0%", "12.5%"]
 
 
-def test_histograms_success_by_length_and_jumps_count_every_episode(tmp_path: Path) -> None:
+def test_success_by_length_and_jumps_count_every_episode(tmp_path: Path) -> None:
     _, tables = _page(tmp_path / "r.html", RUNS)
-    for title in ("Length walked", "Hops", "Distance to the goal at the end"):
-        _, *rows = tables[f"{title}, share of the episodes of val_unseen"]
-        for column in (1, 2):
-            assert sum(float(row[column].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.5)
     _, *rows = tables["SR by length of the instruction (episodes)"]
     rates = [cell.replace(")", "").split(" (") for cell in (row[1] for row in rows)]
     assert sum(int(count) for _, count in rates) == 180, "three runs together"
+    assert [row[0] for row in rows][:2] == ["below 14", "14 to 19"]
+    assert len(rows) == 6
+    assert all(20 <= int(count) <= 40 for _, count in rates), "groups are about as large"
     walked = [result for run in RUNS[:3] for result in run.results["val_unseen"]]
     successes = sum(float(rate) * int(count) for rate, count in rates)
     assert successes == pytest.approx(sum(result.sr for result in walked), abs=0.1)

@@ -5,7 +5,6 @@ Also which episodes to show, and the cards that link their pages.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +22,10 @@ from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.evaluation.score import CheckedWalks, check_walks
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult, Trajectory, read_trajectories
-from scenemem.formats.traces import Ending, Origin, Scene, Task, Trace, Word, write_trace
-from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
+from scenemem.formats.traces import Ending, Origin, Task, Trace, Word, write_trace
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
-from scenemem.viewer.narration import FAULTLESS, DrawnWalk, Rooms, Step, headline
+from scenemem.viewer.narration import FAULTLESS, DrawnWalk, Rooms
 from scenemem.viewer.pages import (
     Section,
     content_policy,
@@ -38,9 +37,9 @@ from scenemem.viewer.pages import (
     write_page,
 )
 from scenemem.viewer.scenery import Sceneries, Scenery
-from scenemem.viewer.traces import TracedAgent, compass, open_scene, open_task, scores_of
+from scenemem.viewer.traces import TracedAgent, open_scene, open_task, scores_of
 from scenemem.world.build import Progress
-from scenemem.world.graph import FULL_TURN, NONE, World
+from scenemem.world.graph import NONE, World
 
 DRAWING = ("model", "dom", "words", "said", "look", "decision", "labels", "map", "legend", "player")
 """The scripts that draw a walk."""
@@ -327,69 +326,18 @@ class RouteFile:
         points = groupby(self.checked.viewpoint[number].tolist())  # without turns in place
         walked = torch.tensor([place for place, _ in points if place != NONE])
         path, edges = world.local[walked].tolist(), world.slot_of(walked[:-1], walked[1:]) != NONE
-        steps = list(pairwise(path))
-        broken = frozenset(step for step, edge in zip(steps, edges.tolist(), strict=True) if not edge)
+        steps = zip(pairwise(path), edges.tolist(), strict=True)
         scores = None if self.metrics is None else scores_of(self.metrics, number)
-        ending = Ending(True, path[-1], to_goal=scene.places[path[-1]].to_goal, scores=scores)
-        headings = [float(episodes.heading[row]), *(_heading(scene, step) for step in steps)]
-        room_of = rooms(scene)
-        captions = [_route_move(scene, path, done, room_of, broken) for done in range(1, len(path))]
-        return DrawnWalk(
-            name=self.name,
-            task=open_task(world, episodes, row, tuple(words)),
-            scene=scene,
-            path=path,
-            headline=headline(ending, turned=False),
-            story=_route_story(ending, len(steps), len(broken)),
-            captions=[*captions, _route_end(ending)],
-            letters=[{}] * len(steps),
-            marks=[[]] * len(steps),
-            moves=[Step(heading, step) for heading, step in zip(headings, steps, strict=False)],
-            ending=ending,
-            dashed=broken,
-            meaning="no edge",
+        return DrawnWalk.of_route(
+            self.name,
+            open_task(world, episodes, row, tuple(words)),
+            scene,
+            path,
+            Ending(True, path[-1], to_goal=scene.places[path[-1]].to_goal, scores=scores),
+            frozenset(step for step, edge in steps if not edge),
+            float(episodes.heading[row]),
+            rooms(scene),
         )
-
-
-def _heading(scene: Scene, step: tuple[int, int]) -> float:
-    here, there = (scene.places[number] for number in step)
-    return math.atan2(there.x - here.x, there.y - here.y) % FULL_TURN
-
-
-def _route_move(
-    scene: Scene,
-    path: Sequence[int],
-    number: int,
-    room_of: Mapping[int, str],
-    broken: Collection[tuple[int, int]],
-) -> str:
-    """A move in words; ``number`` counts from 1."""
-    step = path[number - 1], path[number]
-    here, there = (scene.places[place] for place in step)
-    metres = math.dist((here.x, here.y, here.z), (there.x, there.y, there.z))
-    place = list(dict.fromkeys(path)).index(step[1]) + 1
-    room = f" ({room_of[step[1]]})" if step[1] in room_of else ""
-    back = "back " if step[1] in path[:number] else ""
-    way = f"{compass(_heading(scene, step))} {back}to place {place}{room}"
-    edge = ", where no edge leads" if step in broken else ""
-    return f"Move {number}: it goes {way}, {metres:.1f} m{edge}."
-
-
-def _route_story(ending: Ending, steps: int, broken: int) -> str:
-    """What happened in all, one sentence."""
-    walked = "" if ending.scores is None else f"{ending.scores.tl:.1f} m in "
-    away = "" if ending.to_goal is None else f" {ending.to_goal:.1f} m from the goal"
-    jumps = f" ({broken} without an edge)" if broken else ""
-    return f"It walked {walked}{steps} step{'s' * (steps != 1)}{jumps} and stopped{away}."
-
-
-def _route_end(ending: Ending) -> str:
-    left, scores = ending.to_goal, ending.scores
-    if left is None or scores is None:
-        return "The end: it stops here. Without a known goal it is not scored."
-    verdict = "a success" if left < SUCCESS_METRES else "a failure"
-    told = f"It walked {scores.tl:.1f} m; SPL {scores.spl:.2f}, nDTW {scores.ndtw:.2f}."
-    return f"The end: it stops {left:.1f} m from the goal, {verdict}. {told}"
 
 
 ROUTES = (

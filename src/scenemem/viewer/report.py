@@ -1,15 +1,16 @@
-"""The report on runs: scores, curves, outcomes, distributions, and the paper's numbers beside ours.
+"""The report on runs: scores, curves, outcomes, and the paper's numbers beside ours.
 
 Seeds of the same settings stand together, their curves and metrics averaged.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, pairwise
-from statistics import fmean, stdev
+from statistics import fmean, quantiles, stdev
 from typing import Any
 
 import msgspec
@@ -20,15 +21,11 @@ from scenemem.features.store import TRACKS
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Origin
-from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.viewer.charts import (
     FRACTIONS,
-    Bins,
     ChartPoint,
     draw_curves,
-    draw_histogram,
     draw_shares,
-    round_bins,
 )
 from scenemem.viewer.pages import (
     Section,
@@ -58,6 +55,8 @@ _ENDS = {
     "cut": "cut off",
 }
 _DIGITS = 16  # of a checksum, enough to tell files apart
+_GROUPS = 6  # of episodes by length
+_Rated = tuple[float, float]  # length, success
 _JUMPS = ("no jump", "1 jump", "2 jumps", "3 or more")
 
 
@@ -235,7 +234,7 @@ def write_run_report(
     if splits:
         episodes = _pooled(groups, splits[0])
         sections.append(_outcomes_section(groups, splits))
-        sections += [_distributions_section(episodes, splits[0]), _lengths_section(episodes, splits[0])]
+        sections.append(_lengths_section(episodes, splits[0]))
         jumping = {name: results for name, results in episodes.items() if any(one.jumps for one in results)}
         sections += [_jumps_section(jumping, splits[0])] if jumping else []
     sections += more
@@ -346,52 +345,40 @@ def _ends(results: Sequence[EpisodeResult]) -> dict[str, float]:
     return {name: found.count(name) / len(found) for name in (*_ENDS.values(), *_LOST.values(), _FAR)}
 
 
-def _distributions_section(episodes: Episodes, split: str) -> Section:
-    """Histograms of length, hops and distance to the goal."""
-    figures = []
-    for name, title, unit, line in (
-        ("tl", "Length walked", "metres", None),
-        ("hops", "Hops", "hops", None),
-        ("ne", "Distance to the goal at the end", "metres", (SUCCESS_METRES, "3 m")),
-    ):
-        values = {agent: [float(getattr(r, name)) for r in results] for agent, results in episodes.items()}
-        bins = round_bins([v for column in values.values() for v in column], whole=unit == "hops")
-        columns = [_percent(bins.shares(column)) for column in values.values()]
-        rows = list(zip(bins.names(), *columns, strict=True))
-        table = Table(f"{title}, share of the episodes of {split}", [unit, *values], rows)
-        figures.append((draw_histogram(values, bins, title=title, across=unit, line=line), title, table))
-    told = f"Episodes of {split}, all runs together. The last step also holds everything beyond it."
-    return section("Distributions", "figures", list(episodes), figures, told)
-
-
 def _lengths_section(episodes: Episodes, split: str) -> Section:
-    """SR by the length of the path and of the instruction."""
+    """SR by the length of the path and of the instruction, in groups of about as many episodes."""
     figures = []
     for name, title, unit in (
         ("reference", "SR by length of the reference path", "metres"),
         ("words", "SR by length of the instruction", "words"),
     ):
-        bins = round_bins([float(getattr(one, name)) for one in chain(*episodes.values())], about=6)
-        rates = {agent: _success_by(results, name, bins) for agent, results in episodes.items()}
-        middles = [(low + high) / 2 for low, high in pairwise(bins.edges)]
+        lengths = [float(getattr(one, name)) for one in chain(*episodes.values())]
+        cuts = sorted({round(cut, 1) for cut in quantiles(lengths * 2, n=_GROUPS)})  # * 2: one is enough
+        groups = {agent: _by_length(results, name, cuts) for agent, results in episodes.items()}
         lines = {
-            agent: [ChartPoint(x, rate) for x, (rate, n) in zip(middles, column, strict=True) if n]
-            for agent, column in rates.items()
+            agent: [ChartPoint(*map(fmean, zip(*some, strict=True))) for some in found if some]
+            for agent, found in groups.items()
         }
-        columns = [[f"{rate:.3f} ({n:,})" for rate, n in column] for column in rates.values()]
-        rows = list(zip(bins.names(), *columns, strict=True))
+        ends = [f"{low:g} to {high:g}" for low, high in pairwise(cuts)]
+        columns = [[_rate([sr for _, sr in some]) for some in found] for found in groups.values()]
+        rows = list(zip([f"below {cuts[0]:g}", *ends, f"{cuts[-1]:g} or more"], *columns, strict=True))
         drawing = draw_curves(lines, across=unit, up=title, limits=FRACTIONS)
-        figures.append((drawing, title, Table(f"{title} (episodes)", [unit, *rates], rows)))
-    told = f"Episodes of {split}, all runs together."
+        figures.append((drawing, title, Table(f"{title} (episodes)", [unit, *lines], rows)))
+    told = f"Episodes of {split}, all runs together, in {_GROUPS} groups of about as many."
     return section("Success by length", "figures", list(episodes), figures, told)
 
 
-def _success_by(results: Sequence[EpisodeResult], name: str, bins: Bins) -> list[tuple[float, int]]:
-    """SR and number of episodes in each bin."""
-    sorted_in: list[list[float]] = [[] for _ in bins.names()]
-    for result in results:
-        sorted_in[bins.number(getattr(result, name))].append(result.sr)
-    return [(fmean(values or [0.0]), len(values)) for values in sorted_in]
+def _by_length(results: Sequence[EpisodeResult], name: str, cuts: Sequence[float]) -> list[list[_Rated]]:
+    """Length and success of every episode, in the groups between cuts."""
+    found: list[list[_Rated]] = [[] for _ in range(len(cuts) + 1)]
+    for one in results:
+        length = float(getattr(one, name))
+        found[bisect(cuts, length)].append((length, one.sr))
+    return found
+
+
+def _rate(successes: Sequence[float]) -> str:
+    return f"{fmean(successes):.3f} ({len(successes):,})" if successes else "-"
 
 
 def _jumps_section(episodes: Episodes, split: str) -> Section:
@@ -401,8 +388,7 @@ def _jumps_section(episodes: Episodes, split: str) -> Section:
         jumps = [min(result.jumps, len(_JUMPS) - 1) for result in results]
         shares[name] = {part: jumps.count(number) / len(jumps) for number, part in enumerate(_JUMPS)}
         rates = [[result.sr for result in results if bool(result.jumps) == some] for some in (False, True)]
-        success = [f"{fmean(rate):.3f} ({len(rate):,})" if rate else "-" for rate in rates]
-        rows.append([name, *_percent(shares[name].values()), *success])
+        rows.append([name, *_percent(shares[name].values()), *map(_rate, rates)])
     head = ["agent", *_JUMPS, "SR without a jump (episodes)", "SR with a jump (episodes)"]
     drawing, caption = draw_shares(shares, tones="counts"), f"Jumps per episode on {split}"
     return section("Jumps", "jumps", drawing, caption, Table("Jumps and success", head, rows))
