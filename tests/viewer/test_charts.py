@@ -26,7 +26,7 @@ from scenemem.viewer.charts import (
     round_axis,
     round_step,
 )
-from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
+from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnails, write_figure
 from scenemem.viewer.narration import DrawnWalk
 from scenemem.viewer.pages import render_macro
 from scenemem.viewer.scenery import Doorway, RoomOutline, Scenery
@@ -159,7 +159,7 @@ ROOMS = Scenery(
 def _kinds(trace: Trace) -> dict[str, list[dict[str, str]]]:
     """What is drawn, by kind."""
     kinds: dict[str, list[dict[str, str]]] = {}
-    for element in ElementTree.fromstring(draw_thumbnail(DrawnWalk.of(trace, {}), ROOMS)):
+    for element in ElementTree.fromstring(draw_thumbnails([DrawnWalk.of(trace, {})], ROOMS)[0]):
         kinds.setdefault(element.attrib["class"], []).append(element.attrib)
     return kinds
 
@@ -170,11 +170,11 @@ def test_every_floor_of_the_walk_is_drawn_and_the_goal_with_it(turning_back: Tra
     building = {"wall": 1, "gap": 1, "path": 3}
     walk = {"reference": 4, "walked": 5, "jumped": 1, "begin": 1, "goal": 1, "finish": 1}
     assert kinds == {**building, **walk, "name": 2}
-    picture = ElementTree.fromstring(draw_thumbnail(DrawnWalk.of(turning_back, {}), ROOMS))
+    picture = ElementTree.fromstring(draw_thumbnails([DrawnWalk.of(turning_back, {})], ROOMS)[0])
     assert [text.text for text in picture.findall(f"{SVG}text")] == ["Floor 1", "Floor 2"]
     assert picture.get("aria-label") == "Map: the path ssm walked, going back on the way"
     nasty = change(turning_back, agent='"><script>')
-    assert "<script" not in draw_thumbnail(DrawnWalk.of(nasty, {}), Scenery())
+    assert "<script" not in draw_thumbnails([DrawnWalk.of(nasty, {})], Scenery())[0]
 
 
 def test_everything_is_inside_the_frame_and_north_is_up_and_returns_are_beside(turning_back: Trace) -> None:

@@ -326,21 +326,18 @@ class _Narrator:
         verb, last = ("stops" if move.back_to is None else "There it stops"), move.decisions[-1]
         if len(last.options) > 1:
             return f"{verb}, {self._sure(number, move, last)}"
-        first, odds = move.decisions[0], ""
-        rival = _best_rival(first)
-        if move.back_to is None and first is not last and rival is not None:
-            odds = f", and it does not turn back to {self._place(rival.place)}"
-            odds += f" ({_percent(rival)} against {_percent(first.chosen)})"
-        return f"{verb}, the only option: it has no unvisited neighbour{odds}.{self._attention(last)}"
+        return f"{verb}, the only option: it has no unvisited neighbour.{self._attention(last)}"
 
     def _sure(self, number: int, move: Move, decision: Decision, rest: str | None = None) -> str:
         """How likely a choice was, the cue that counts most for it, and the words that are marked.
 
         ``rest`` names what its score is made of besides view and direction; None leaves the cues out.
         """
-        chance, rival = _percent(decision.chosen), _best_rival(decision)
+        chosen, chance = decision.chosen, _percent(decision.chosen)
+        others = [option for option in decision.options if option is not chosen]
+        rival = max(others, key=lambda option: option.probability, default=None)
         told = "the only option" if rival is None else f"{chance} sure"
-        if rival is not None and abs(decision.chosen.probability - rival.probability) < _CLOSE:
+        if rival is not None and abs(chosen.probability - rival.probability) < _CLOSE:
             against = f"{_percent(rival)} for {self._called(number, move, rival)}"
             told = f"a close call ({chance} against {against})"
         shares = None if rest is None else compared(decision)
@@ -400,7 +397,8 @@ class _Narrator:
         if ending.to_goal is None or ending.to_goal < SUCCESS_METRES:
             last = len(self.moves)
             when = "it" if not ending.stopped else "then it" if last in self._turns else f"at move {last} it"
-            straight = "never turned back" if self._decides else f"took {last} step{'s' * (last != 1)}"
+            jumps = f" ({len(self.broken)} without an edge)" if self.broken else ""
+            straight = "never turned back" if self._decides else f"took {last} step{'s' * (last != 1)}{jumps}"
             return f"{returned}; {when} {ended}." if returned else f"It {straight} and {ended}."
         nearest, number = self._nearest()
         if nearest < SUCCESS_METRES:
@@ -438,12 +436,6 @@ class _Narrator:
 def _dead_end(move: Move) -> bool:
     """Whether no unvisited place is next to where the agent stands."""
     return move.memory is not None and not move.memory.frontier[move.memory.here]
-
-
-def _best_rival(decision: Decision) -> Option | None:
-    """The likeliest option that was not taken."""
-    others = [option for option in decision.options if option is not decision.chosen]
-    return max(others, key=lambda option: option.probability, default=None)
 
 
 def _percent(option: Option) -> str:

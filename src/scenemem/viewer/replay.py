@@ -6,7 +6,7 @@ Also which episodes to show, and the cards that link their pages.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, groupby, pairwise, zip_longest
@@ -24,7 +24,7 @@ from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult, Trajectory, read_trajectories
 from scenemem.formats.traces import Ending, Origin, Task, Trace, Word, write_trace
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
+from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnails, write_figure
 from scenemem.viewer.narration import FAULTLESS, DrawnWalk, Rooms
 from scenemem.viewer.pages import (
     Section,
@@ -37,7 +37,7 @@ from scenemem.viewer.pages import (
     write_page,
 )
 from scenemem.viewer.scenery import Sceneries, Scenery
-from scenemem.viewer.traces import TracedAgent, open_scene, open_task, scores_of
+from scenemem.viewer.traces import open_scene, open_task, scores_of
 from scenemem.world.build import Progress
 from scenemem.world.graph import NONE, World
 
@@ -104,7 +104,6 @@ def _page(
 
 
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
-_RETRACED = 8  # returns that are traced to find one to show
 REPLAYS = (
     "Each page plays one episode move by move: the map the agent remembers, the words it attends to, and how "
     "it rated its options. On the small maps the star is the goal, the dotted line the described path, the "
@@ -135,21 +134,19 @@ def instructive(
     results: Sequence[EpisodeResult],
     count: int,
     rival: Sequence[EpisodeResult] = (),
-    favoured: Collection[str] = (),
 ) -> list[Chosen]:
     """Up to ``count`` telling episodes: mended by turning back, stopped in the wrong place, lost, faultless.
 
     The four kinds take turns, each with its plainest case first: a detour one can see and a single return,
     a short walk that ends far from a goal it had reached, the farthest end, a long way without a fault.
-    With a ``rival`` on the same episodes those come first where the two came out differently, then those
-    whose instruction is ``favoured``. No route is shown twice.
+    With a ``rival`` on the same episodes those come first where the two came out differently. No route is
+    shown twice.
     """
     theirs = {result.instr_id: result.sr for result in rival}
 
     def ranked(story: str) -> list[Chosen]:
-        def rank(result: EpisodeResult) -> tuple[bool, bool, float]:
-            differs = theirs.get(result.instr_id, result.sr) != result.sr
-            return differs, result.instr_id in favoured, _PLAINNESS[story](result)
+        def rank(result: EpisodeResult) -> tuple[bool, float]:
+            return theirs.get(result.instr_id, result.sr) != result.sr, _PLAINNESS[story](result)
 
         kind = sorted((one for one in results if _story(one) == story), key=rank, reverse=True)
         return [Chosen(result.instr_id, story) for result in kind]
@@ -169,21 +166,6 @@ def _story(result: EpisodeResult) -> str | None:
     if result.jumps:
         return "fixed"
     return "straight" if result.spl >= FAULTLESS else None
-
-
-def telling(
-    agent: TracedAgent, results: Sequence[EpisodeResult], count: int, rival: Sequence[EpisodeResult] = ()
-) -> list[Chosen]:
-    """The most instructive episodes of an agent; returns from where it took another way come first."""
-    every = instructive(results, len(results), rival)
-    fixed = [chosen.instruction_id for chosen in every if chosen.story == "fixed"][:_RETRACED]
-    favoured = {trace.task.instruction_id for trace in agent.trace(fixed) if went_on(trace)}
-    return instructive(results, count, rival, favoured)
-
-
-def went_on(trace: Trace) -> bool:
-    """Whether the agent turned back and took another way from there, rather than stopping."""
-    return any(move.back_to is not None and not move.stops for move in trace.moves)
 
 
 @dataclass(frozen=True)
@@ -248,7 +230,8 @@ def write_replays(
             size = write_figure(file, draw_figure(walks, scenery))
         else:
             size = write_page(file, replay_page(walks, scenery, back))
-        replays.append(Replay(file, [(walk, draw_thumbnail(walk, scenery)) for walk in walks], size))
+        maps = draw_thumbnails(walks, scenery)
+        replays.append(Replay(file, list(zip(walks, maps, strict=True)), size))
         if progress is not None:
             progress(done, len(instruction_ids))
     return replays

@@ -8,12 +8,10 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import chain, pairwise
 from statistics import fmean, quantiles, stdev
 from typing import Any
 
-import msgspec
 from markupsafe import Markup
 
 from scenemem.evaluation.bootstrap import Spread, spreads
@@ -32,7 +30,6 @@ from scenemem.viewer.pages import (
     Table,
     note_section,
     section,
-    static_text,
     write_report,
 )
 
@@ -74,7 +71,6 @@ class ReportRun:
     results: Mapping[str, Sequence[EpisodeResult]]  # by split
     origins: Mapping[str, Origin] = field(default_factory=dict)  # split -> what its results come from
     packed: int | None = None  # iterations behind packed weights, which have no log
-    card: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # split -> scores on their card
 
     @property
     def iterations(self) -> int:
@@ -240,8 +236,7 @@ def write_run_report(
     sections += more
     if task is not None:
         ours = {split: _metric_spreads(groups, split) for split in splits}
-        sections += [_ablation_section(ours, world), _published_section(task)]
-        sections += [_recent_section()] if task == "r2r" else []
+        sections.append(_ablation_section(ours, world))
     sections.append(_runs_section(groups))
     sections += _origin_sections(groups)
     write_report(file, title, sections, lead=world)
@@ -291,31 +286,14 @@ def _curves_section(groups: Groups, runs: Sequence[ReportRun]) -> Section:
         lines = curves(groups, kind, name)
         drawing = draw_curves(lines, across="iterations", up=caption, limits=limits)
         figures.append((drawing, caption, _curve_table(caption, lines)))
-    if not figures and any(run.card for run in runs):
-        return _card_section(runs)
     if not figures:
-        return note_section("Learning curves", "Nothing has been logged yet.")
+        packed = any(run.packed is not None for run in runs)
+        why = "Packed weights come without a training log." if packed else "Nothing has been logged yet."
+        return note_section("Learning curves", why)
     told = "Lines are means over runs, bands one standard deviation to each side."
     if all(len(members) == 1 for members in groups.values()):
         told = "One run each."
     return section("Learning curves", "figures", list(groups), figures, told)
-
-
-def _card_section(runs: Sequence[ReportRun]) -> Section:
-    """Scores on the cards of packed weights; their training left no log."""
-    metrics = ("sr", "spl", "osr", "ne")
-    rows = [
-        [f"{run.name}, seed {run.seed}", split, *(f"{means[metric]:.3f}" for metric in metrics)]
-        for run in runs
-        for split, means in run.card.items()
-    ]
-    caption, head = (
-        "What these weights reached when they were packed",
-        ["weights", "split", *_headed(metrics)],
-    )
-    text = "Packed weights come without a training log, so there are no learning curves. "
-    text += "Scores above that differ from these by more than rounding were reached on other features."
-    return section("Model card", "published", Table(caption, head, rows), text)
 
 
 def _curve_table(caption: str, lines: Mapping[str, Sequence[ChartPoint]]) -> Table:
@@ -403,16 +381,23 @@ _ARROWS = {"ne": "↓", "tl": "↓"}
 _ENDINGS = ("", *(f"-r2r-{track}{more}" for track in TRACKS for more in ("", "-augmented")))
 
 
-@cache
-def _published() -> Any:
-    """The numbers of ``static/published.toml``, where their layout is explained."""
-    return msgspec.toml.decode(static_text("published.toml"))
+_ABLATIONS = {  # table 3: preset -> its name there, and SR NE TL OSR SPL on val_seen, then on val_unseen
+    "basic": ("Basic agent (E-Dropout)", "0.62 3.99 11.0 0.71 0.59 0.52 5.22 10.7 0.58 0.48"),
+    "ssm": ("Full model", "0.71 3.10 14.7 0.80 0.62 0.62 4.32 20.7 0.73 0.45"),
+    "ssm-no-grounding": (
+        "without fine-grained instruction grounding",
+        "0.70 3.44 13.5 0.80 0.62 0.59 4.57 20.3 0.72 0.43",
+    ),
+    "ssm-no-reasoning": ("without iterative reasoning", "0.69 3.51 12.9 0.78 0.61 0.57 4.60 19.8 0.70 0.42"),
+    "ssm-local": ("with local action space", "0.67 3.62 11.9 0.75 0.63 0.54 5.21 12.6 0.64 0.49"),
+    "ssm-global": ("with global action space, one step", "0.68 3.25 13.2 0.74 0.60 0.56 4.76 19.8 0.68 0.41"),
+}
 
 
 def _ablation_section(ours: Spreads, world: str) -> Section:
     """Table 3 of the paper with our numbers below each of its rows; what was not trained is a dash."""
     rows, published_rows = list[list[str]](), []
-    for preset, (title, published) in _published()["ablation"].items():
+    for preset, (title, published) in _ABLATIONS.items():
         published_rows.append(len(rows))
         rows += [[f"{title} (paper)", *published.split()], *_ours(ours, preset)]
     head = ["model", *_headed(_COLUMNS) * 2]
@@ -423,28 +408,6 @@ def _ablation_section(ours: Spreads, world: str) -> Section:
     caption = "Ablations in the layout of the paper's table 3"
     shown = Table(caption, head, rows, _spans(_SPLITS, _COLUMNS), published_rows)
     return section("Ablations, beside the paper's", "published", shown, text)
-
-
-def _published_section(task: str) -> Section:
-    """Rows of the paper's main table for a task, for reference."""
-    table = _published()["main"][task]
-    splits, columns = table["splits"], table["columns"]
-    rows = [[name, *cells.split()] for name, cells in table["rows"].items()]
-    head = ["model", *_headed(columns) * len(splits)]
-    text = f"{_PAPER}. An asterisk marks data augmentation by back-translation, a dash a missing number."
-    shown = Table(f"{table['caption']} of the paper (a selection)", head, rows, _spans(splits, columns))
-    return section("Published results", "published", shown, text)
-
-
-def _recent_section() -> Section:
-    """Later results on R2R, filterable by what the agents see."""
-    kinds, systems = _published()["sees"], _published()["recent"]
-    head = ["model", "sees", *_headed(("ne", "osr", "sr", "spl")), "SR, test", "SPL, test", "source"]
-    rows = [
-        (one["sees"], [one["name"], kinds[one["sees"]], *one["numbers"].split()], one)
-        for one in sorted(systems, key=lambda one: (one["year"], one["name"]))
-    ]
-    return section("Later results on R2R", "recent", head, rows, kinds)
 
 
 def _spans(splits: Sequence[str], columns: Sequence[str]) -> list[tuple[str, int]]:
