@@ -193,6 +193,8 @@ class DrawnWalk:
         if nearest < SUCCESS_METRES:
             return f"It came within {nearest:.1f} m of the goal at move {number}, walked on and {ended}."
         begin = returned or self._left_path()
+        if ending.to_goal - nearest < _THERE:
+            return f"{begin + ' and' if begin else 'It'} {ended}."
         return f"{begin + ', ' if begin else 'It '}never came nearer than {nearest:.1f} m and {ended}."
 
     @cached_property
