@@ -241,8 +241,8 @@ def _ended(
         (5, (7.0, (1, 0.0)), "Passed the goal without stopping", PASSED),
         (2, (9.0,), "Stopped 9.0 m from the goal", f"{LEFT} and stopped 9.0 m from the goal."),
         (2, (9.0, (0, 0.0), False), "Cut off before it stopped", CUT),
-        (2, (None,), "Walked to an unknown goal", f"{NEVER}."),
-        (5, (None, (), False), "Walked to an unknown goal", f"{TURNED}; it was cut off after 5 moves."),
+        (2, (None,), "Stopped", f"{NEVER}."),
+        (5, (None, (), False), "Cut off before it stopped", f"{TURNED}; it was cut off after 5 moves."),
     ],
 )
 def test_an_episode_has_a_headline_and_is_one_sentence(
