@@ -105,8 +105,8 @@ def _page(
 
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 _SIGNS = (
-    "On the small maps the star is the goal, the dotted line the described path, the full line the path walked "
-    "from the ring to the dot; dashes are {}. Floors stand side by side."
+    "On the small maps the star is the goal, the dotted line the described path, the full line the path "
+    "walked from the ring to the dot; dashes are {}. Floors stand side by side."
 )
 REPLAYS = (
     "Each page plays one episode move by move: the map the agent remembers, the words it attends to, and how "
