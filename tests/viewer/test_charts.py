@@ -242,6 +242,10 @@ def test_figures_are_written_as_pictures_too(turning_back: Trace, tmp_path: Path
     with Image.open(tmp_path / "f.png") as picture:
         assert picture.size == (4 * figure.width, 4 * figure.height)
         assert (0, 114, 178) in {colour for _, colour in picture.getcolors(1 << 20) or ()}, "walked"
+        door = next(shape.points for shape in figure.shapes if shape.kind == "gap")
+        middle = 4 * sum(door) / 2
+        across = [picture.getpixel((round(middle.real), round(middle.imag) + at)) for at in range(-12, 13)]
+        assert (185, 183, 174) not in across, "no wall in a door"
     refused = r"f\.gif: unknown kind of figure; expected a name ending in \.svg, \.png"
     with pytest.raises(UserError, match=refused):
         write_figure(tmp_path / "f.gif", figure)

@@ -266,7 +266,10 @@ def _painted(drawing: Drawing) -> Image.Image:
         if style.form == "text":
             pen.text(spots[0], shape.text, fill=style.fill, font=font, anchor="ls")
         elif style.form == "rect":
-            pen.rectangle(spots, style.fill, style.stroke, width)
+            (left, top), (right, bottom) = spots
+            half = width / 2  # a picture draws borders inside, a vector drawing on the line
+            outside = (left - half, top - half), (right + half, bottom + half)
+            pen.rectangle(outside, style.fill, style.stroke, width)
         elif style.form == "circle":
             pen.circle(spots[0], 5 * _FINER + width / 2, style.fill, style.stroke, width)
         elif style.form == "polygon":
