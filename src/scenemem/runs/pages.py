@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
@@ -30,7 +30,7 @@ from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import OpenedRun, WithSpeaker, kept_results, open_run, run_names
 from scenemem.runs.weights import published, unpacked
 from scenemem.viewer.pages import Section, note_section
-from scenemem.viewer.replay import BackLink, Replay, plain, replays_section, telling, write_replays
+from scenemem.viewer.replay import BackLink, Replay, instructive, plain, replays_section, write_replays
 from scenemem.viewer.report import ReportRun, Scores, contenders, grouped, splits_of, write_run_report
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
 from scenemem.viewer.traces import TracedAgent
@@ -244,12 +244,10 @@ def _with_results(
         )
     elif opened is not None:
         results |= {split: opened(run.root).results(split) for split in missing}
-    card: Mapping[str, Any] = {}
     packed, log = None, list(run.logged())
-    if not log and run.last.is_file():  # packed weights have none
+    if not log and run.last.is_file():  # packed weights have none, but the metrics of their card
         metadata = read_checkpoint(run.last).metadata
-        card = metadata.get("metrics", {})
-        packed = int(metadata["progress"]["iteration"]) if card else None
+        packed = int(metadata["progress"]["iteration"]) if "metrics" in metadata else None
     settings = asdict(described.preset)
     settings["data"].pop("features")  # a name; that the features are the same has been checked
     return ReportRun(
@@ -263,7 +261,6 @@ def _with_results(
         results={split: episodes for split, episodes in results.items() if episodes},
         origins={split: stamp for split in results if (stamp := read_stamp(run.stamp(split))) is not None},
         packed=packed,
-        card=card,
     )
 
 
@@ -288,7 +285,7 @@ def _replays(
             raise UserError("the data of the runs was not named")
         runs = {name: opened(root) for name, root in run_names(roots).items()}
         walkers, results = _walkers(runs, split), [run.results[split] for run in chosen]
-        episodes = telling(walkers[0], results[0], MOST_REPLAYS, *results[1:])
+        episodes = instructive(results[0], MOST_REPLAYS, *results[1:])
         if not episodes:
             return None
         files = {
@@ -323,5 +320,5 @@ def _telling_ids(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, 
     if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
         raise UserError("the two runs walk different episodes; name one that both have with `episode`")
     own, *others = [run.results_of(walker, split) for run, walker in zip(runs, walkers, strict=True)]
-    chosen = telling(first, own, count, *others)
+    chosen = instructive(own, count, *others)
     return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])
