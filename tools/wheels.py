@@ -2,7 +2,8 @@
 
 Builds the wheel, then makes an empty environment for every Python named and installs it there. With
 ``--full`` its dependencies come along, small houses are built, trained on, evaluated and reported, and the
-demo runs for four steps. Without it torch is left out: every module is compiled, and those that need no torch are imported.
+demo runs for four steps. Without it torch is left out: every module is compiled, and those that need no torch
+are imported.
 """
 
 from __future__ import annotations
