@@ -31,8 +31,9 @@ lint: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(BIN)/mkdocs build --strict
 
+# run again and stored with what they show; 'make test' compares
 notebooks: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python tools/notebooks.py
 
 # what pip would install beside the checksums in constraints.sha256; nothing is installed
 hashes: $(BIN)/python

@@ -1,4 +1,4 @@
-"""Run the notebooks and keep what they show: ``python tools/notebooks.py``, after any change to one.
+"""Run the notebooks and keep what they show: ``make notebooks``, after any change to one.
 
 A notebook that cannot be run to its end is left as it was. Once ``[project.urls]`` in pyproject.toml names a
 ``Repository`` on GitHub, every notebook begins with a button that opens it in Colab and a cell that installs

@@ -49,7 +49,7 @@ def test_a_notebook_is_small_names_no_machine_and_opens_in_colab(file: Path) -> 
     assert not re.search(r"/(home|root|tmp|work|Users)/", text)
     book, front = read(file), front_cells(address(), file.name)
     assert [cell.source for cell in book.cells[: len(front)]] == [cell.source for cell in front]
-    assert ("colab" in text) is bool(front), "run python tools/notebooks.py"
+    assert ("colab" in text) is bool(front), "run make notebooks"
 
 
 def test_the_button_leads_to_the_notebook_and_the_cell_installs_from_the_repository() -> None:
