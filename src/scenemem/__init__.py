@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scenemem.api import (
-        Episode,
-        EpisodeList,
-        LoadedAgent,
         TrainingRun,
-        Walk,
         compare,
         episodes,
         evaluate,
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
     from scenemem.errors import DataError, UserError
     from scenemem.registry import load_plugin
     from scenemem.runs.comparison import Comparison
-    from scenemem.runs.opened import Evaluation
+    from scenemem.runs.opened import Episode, EpisodeList, Evaluation, LoadedAgent, Walk
     from scenemem.runs.speakers import LoadedSpeaker
     from scenemem.ssm.graph import SceneMemory
 
@@ -67,8 +63,10 @@ __all__ = [
 
 _ELSEWHERE = {
     "DataError": "scenemem.errors",
+    "Episode": "scenemem.runs.opened",
     "SceneMemory": "scenemem.ssm.graph",
     "UserError": "scenemem.errors",
+    "Walk": "scenemem.runs.opened",
     "load_plugin": "scenemem.registry",
 }  # everything else is in scenemem.api
 

@@ -28,7 +28,6 @@ from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import VIEWS, StoreInfo
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
-from scenemem.presets import PRESETS
 from scenemem.runs.data_check import FolderReport, Problem, Readiness, inspect_folder
 from scenemem.tasks.paths import R4RCounts, write_r4r
 from scenemem.world.build import Positions, load_world
@@ -88,7 +87,7 @@ def data_check(data: Data = None, *, json: Json = False) -> None:
         for title, states in (("track", report.tracks), ("task", report.tasks))
         if states
     ]
-    show(json, report, _contents(report), *ready, _presets_line(report))
+    show(json, report, contents(report), *ready)
     if report.problems:
         raise UserError(f"{len(report.problems)} problem(s) found; see the list above")
 
@@ -249,7 +248,7 @@ def data_images(
     stores.show({name: info})
 
 
-def _contents(report: FolderReport) -> Table:
+def contents(report: FolderReport) -> Table:
     """What a data folder holds, and everything that is wrong with it."""
     rows = [("scans", f"{report.scans:,}")]
     rows += [("viewpoints", f"{report.viewpoints:,} included, {report.isolated:,} without an edge")]
@@ -263,7 +262,8 @@ def _contents(report: FolderReport) -> Table:
     for store in report.features:
         covers = "all viewpoints" if store.complete else f"only {store.viewpoints:,} viewpoints"
         track = f"track {store.track}" if store.track else "no track: built by hand"
-        rows.append((f"features '{store.name}'", f"{store.width:,} columns, {covers}, {track}"))
+        about = f"{store.width:,} columns, {covers}, {track}, sha256 {store.sha256[:16]}"
+        rows.append((f"features '{store.name}'", about))
     rows += [(what, f"{records:,} records") for what, records in report.annotations.items()]
     rows += [(f"folder '{name}'", "[dim]not looked into by any command[/]") for name in report.unknown]
     rows += [("[bold red]problem[/]", _place_and_reason(problem)) for problem in report.problems]
@@ -291,15 +291,3 @@ def _worded(state: Readiness) -> str:
     if state.worse_without:
         return f"can be built, better with {', '.join(state.worse_without)}"
     return "can be built"
-
-
-def _presets_line(report: FolderReport) -> str:
-    """The number of presets that can be trained now, and what the others wait for."""
-    waiting: dict[str, list[str]] = {}
-    for preset, need in report.needs.items():
-        waiting.setdefault(need, []).append(preset)
-    text = f"{len(PRESETS) - len(report.needs)} of {len(PRESETS)} presets can be trained here"
-    for need, presets in waiting.items():
-        more = f" and {len(presets) - 1} more" if len(presets) > 1 else ""
-        text += f"\n  {presets[0]}{more}: waiting for {need}"
-    return text

@@ -30,8 +30,9 @@ from scenemem.evaluation.following import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
+from scenemem.runs.experiment import find_split
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.opened import Evaluation, open_run
+from scenemem.runs.opened import Evaluation, LoadedAgent, evaluate_scripted
 from scenemem.runs.weights import (
     AGENT_METRICS,
     PREFIX,
@@ -40,7 +41,6 @@ from scenemem.runs.weights import (
     published,
     read_published,
 )
-from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 from scenemem.zoo.reranking import Reranking
 
@@ -88,10 +88,9 @@ def eval_run(
         if speaker is not None:
             raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
         folder = console.open_data(walking.data)
-        console.check_split(folder, task, split, run=False)
-        found = api.evaluate(run, split, data=folder.root, task=task, seed=seed, progress=progress_bar)
+        found = evaluate_scripted(run, folder, task, split, seed, progress_bar)
     else:
-        agent = walking.agent(Path(run), split)
+        (agent,) = walking.load(Path(run)).values()
         chosen: dict[str, Any] = {"candidates": candidates, "speaker_weight": speaker_weight, "seed": seed}
         found, written = agent.record(
             split, out=out, traces=traces, processes=processes, speaker=speaker, **chosen
@@ -103,7 +102,7 @@ def eval_run(
     console.show(json, found.summary(), _evaluation_table(title, found))
 
 
-def _walked(agent: api.LoadedAgent, split: str) -> str:
+def _walked(agent: LoadedAgent, split: str) -> str:
     """What an agent walks, and what it perceives."""
     return f"{agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
 
@@ -138,7 +137,7 @@ def follow(
     Args:
         grounding: measure instead how well the word attention agrees with hand-made labels (lar2r/).
     """
-    agent = walking.agent(run, split)
+    (agent,) = walking.load(run).values()
     where = f"{run} led along {_walked(agent, split)}"
     found: dict[str, Any] = {"split": split, "iteration": agent.iteration}
     if grounding:
@@ -211,8 +210,8 @@ def compare(
         )
     if out is not None and out.suffix == ".svg" and against is None:
         raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
-    walking.check(*runs)
-    where: dict[str, Any] = {"data": walking.data, "device": walking.device, "progress": progress_bar}
+    folder = walking.open(*runs)
+    where: dict[str, Any] = {"data": folder.root, "device": walking.device, "progress": progress_bar}
     how: dict[str, Any] = {"checkpoint": walking.checkpoint, "again": again, "processes": processes}
     comparison = api.compare(runs, split, against=against, **where, **how)
     counted = sum(row["sr"].n for row in comparison.rows.values())
@@ -284,15 +283,14 @@ def submit(
     """
     if not source.exists():
         raise UserError(f"{source}: no such run folder and no such result file")
-    walking.check(*([source] if source.is_dir() else []))
-    folder = console.open_data(walking.data)
     if source.is_dir():
-        opened = open_run(RunFolder(source), folder, walking.checkpoint, progress_bar, walking.device)
-        world, walks = opened.world, opened.walk(split)
+        (agent,) = walking.load(source).values()
+        world, walks = agent.world, agent.walks(split)
         episodes, trajectories = walks.episodes, walks.trajectories(world)
     else:
+        folder = walking.open()
         world = load_world(folder.connectivity)
-        episodes, trajectories = load_split(folder, world, task, split), read_trajectories(source)
+        episodes, trajectories = find_split(folder, world, task, split), read_trajectories(source)
     checked = check_walks(world, episodes, trajectories, source=source)
     count = write_trajectories(out, with_angles(world, episodes, trajectories, checked))
     console.say(f"{out}: {count} trajectories; every start, id and edge is right")
@@ -334,8 +332,7 @@ def weights_pack(
         raise UserError(
             f"{out}: the name of packed weights ends in .safetensors, that of a folder in nothing"
         )
-    walking.check(run)
-    what = RunFolder(run), out, console.open_data(walking.data), splits, walking.checkpoint
+    what = RunFolder(run), out, walking.open(run), splits, walking.checkpoint
     file, *cards = pack_weights(*what, progress_bar, walking.device)
     console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, cards))}")
     if not out.suffix:

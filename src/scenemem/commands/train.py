@@ -127,7 +127,6 @@ def parse(words: Sequence[str]) -> None:
         out.root / "report.html",
         splits=[selection.split],
         replays=arguments.replays,
-        remark=say,
         progress=progress_bar,
     )
     say(f"The report: {page}")

@@ -21,7 +21,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset
 from scenemem.runs.experiment import DEV_UNSEEN, begun
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.opened import OpenedRun
+from scenemem.runs.opened import LoadedAgent
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.charts import draw_intervals
 from scenemem.viewer.pages import Section, note_section, table_section, write_page, write_report
@@ -194,7 +194,7 @@ class RowFacts:
     cpu_seconds: float | None = None  # of the training; None when not noted
 
     @classmethod
-    def of(cls, row: str, opened: OpenedRun) -> RowFacts:
+    def of(cls, row: str, opened: LoadedAgent) -> RowFacts:
         """The facts of a run."""
         info, inputs = opened.experiment.environment.store.info, opened.stored.metadata.get("inputs")
         data = ""
@@ -216,7 +216,7 @@ class CountedRuns:
         self._weights: dict[str, Path] = {}
         self._seeds: dict[tuple[str, int], Path] = {}
 
-    def counts(self, row: str, opened: OpenedRun) -> bool:
+    def counts(self, row: str, opened: LoadedAgent) -> bool:
         """Whether a run is neither one that was counted before, nor a copy of it, nor its seed again."""
         root, seed = opened.run.root, opened.seed
         told = opened.run.describe().get("seed")

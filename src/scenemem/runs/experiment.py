@@ -26,17 +26,18 @@ from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.decoding import file_digest
 from scenemem.formats.features import StoreInfo, read_store_info
-from scenemem.formats.folder import DataFolder
+from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint, stored_network
 from scenemem.learning.speaker import Speaker
 from scenemem.learning.speaker_trainer import SpeakerLearning
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.presets import DataConfig, Preset
-from scenemem.registry import Registry, UnknownNameError, require_plugins
+from scenemem.registry import Registry, UnknownNameError, require_plugins, suggestion
 from scenemem.runs.folder import SPEAKER, RunFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split, split_off
 from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
 from scenemem.world.build import graph_digest, load_world
+from scenemem.world.graph import World
 
 DEV_UNSEEN = "dev_unseen"
 """The split made of held-out training buildings."""
@@ -135,7 +136,8 @@ class Opened(Generic[P]):
         holds_out = self.preset.selection.split == DEV_UNSEEN
         if split == DEV_UNSEEN or (split == "train" and holds_out):
             return self._shared[split]
-        return load_split(self.folder, self.environment.world, self.preset.data.task, split)
+        world, task = self.environment.world, self.preset.data.task
+        return find_split(self.folder, world, task, split)
 
     @cached_property
     def _shared(self) -> dict[str, EpisodeSet]:
@@ -199,10 +201,25 @@ class SpeakerExperiment(Opened[SpeakerPreset]):
         return Speaker(self.network, self.environment, self.vocabulary, max_words=self.preset.words)
 
 
+def find_split(folder: DataFolder, world: World, task: str, split: str) -> EpisodeSet:
+    """The episodes of a split; the message about one that is not there lists the others."""
+    _check_split(folder, task, split)
+    return load_split(folder, world, task, split)
+
+
 def split_inputs(folder: DataFolder, task: str, split: str) -> dict[str, str]:
     """The sha256 of the episode file of a split, and of the graphs it is walked on."""
-    file = folder.episodes(task, "train" if split == DEV_UNSEEN else split)
-    return {"episodes": file_digest(file), "graphs": graph_digest(folder.connectivity)}
+    split = "train" if split == DEV_UNSEEN else split
+    _check_split(folder, task, split)
+    episodes = file_digest(folder.episodes(task, split))
+    return {"episodes": episodes, "graphs": graph_digest(folder.connectivity)}
+
+
+def _check_split(folder: DataFolder, task: str, split: str) -> None:
+    there = [one for one in SPLITS if folder.episodes(task, one).is_file()]
+    if there and not folder.episodes(task, split).is_file():
+        names = dict.fromkeys((*there, *((DEV_UNSEEN,) if "train" in there else ())))
+        raise UserError(f"{folder.root} has no split '{split}' of {task}; {suggestion(split, names)}")
 
 
 def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) -> DataFolder:
