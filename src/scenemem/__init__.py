@@ -26,11 +26,13 @@ if TYPE_CHECKING:
         train,
     )
     from scenemem.errors import DataError, UserError
+    from scenemem.evaluation.evaluate import Evaluation
     from scenemem.registry import load_plugin
     from scenemem.runs.comparison import Comparison
-    from scenemem.runs.opened import Episode, EpisodeList, Evaluation, LoadedAgent, Walk
+    from scenemem.runs.opened import LoadedAgent, Walk
     from scenemem.runs.speakers import LoadedSpeaker
     from scenemem.ssm.graph import SceneMemory
+    from scenemem.tasks.episode_set import Episode, EpisodeList
 
 __version__ = "0.1.0"
 
@@ -63,7 +65,7 @@ __all__ = [
 
 _ELSEWHERE = {
     "DataError": "scenemem.errors",
-    "Episode": "scenemem.runs.opened",
+    "Episode": "scenemem.tasks.episode_set",
     "SceneMemory": "scenemem.ssm.graph",
     "UserError": "scenemem.errors",
     "Walk": "scenemem.runs.opened",

@@ -33,7 +33,7 @@ import gymnasium
 from scenemem.agents.build import AGENTS
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.errors import UserError
-from scenemem.evaluation.evaluate import metrics_of
+from scenemem.evaluation.evaluate import Evaluation, metrics_of
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import score_trajectories
 from scenemem.features.store import converted_once
@@ -49,8 +49,6 @@ from scenemem.runs.experiment import SPEAKERS, Progress, find_split, open_data, 
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import (
-    EpisodeList,
-    Evaluation,
     LoadedAgent,
     check_run,
     evaluate_scripted,
@@ -60,7 +58,7 @@ from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.runs.training import Settings, choose_preset, run_training
 from scenemem.runs.weights import find_run
 from scenemem.simulator import NavigationEnv, NavigationVectorEnv
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.episode_set import EpisodeList, EpisodeSet
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 

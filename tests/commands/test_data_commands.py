@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -119,34 +118,14 @@ def test_every_folder_of_the_layout_is_known(own_data: Path, shell: Shell) -> No
     assert "folder 'notes' not looked into by any command" in shown
 
 
-def test_a_broken_archive_is_put_aside_before_it_is_fetched(own_data: Path) -> None:
-    """It would be found first, and the fetched files never read."""
-    write_captions(own_data)
-    shutil.rmtree(own_data / "captions" / FOLDER)
-    archive = own_data / "captions" / "langnav_mine.tar.gz"
-    archive.write_bytes(gzip.compress(b"x" * 1000)[:40])
-    captions = _report(own_data).tracks["captions"]
-    assert captions.missing == ["captions/langnav_mine.tar.gz (broken)"]
-    assert captions.commands == [
-        f"rm {archive}",
-        f"scenemem data fetch captions --data {own_data}",
-        f"scenemem data captions --data {own_data}",
-    ]
-
-
-def test_a_broken_graph_is_named_and_hides_no_split(own_data: Path) -> None:
+def test_without_sound_graphs_nothing_is_ready(own_data: Path) -> None:
     (own_data / GRAPH).write_text("[")
-    (own_data / "r2r" / "R2R_val_unseen.json").unlink()
-    report = _report(own_data)
-    assert report.tracks["objects"].missing == [f"{GRAPH} (broken)", "objects/BBox.tar.gz"]
-    r2r = report.tasks["r2r"]
-    assert r2r.missing[:2] == [f"{GRAPH} (broken)", "r2r/R2R_val_unseen.json"]
-    assert r2r.commands == [f"scenemem data fetch r2r --data {own_data} --replace"]
-    shutil.rmtree(own_data / "connectivity")
-    report = _report(own_data)
-    assert "no such folder" in report.problems[0].reason
-    for state in (report.tasks["r2r"], report.tracks["captions"]):
-        assert state.missing[0] == "connectivity/<scan>_connectivity.json"
+    for reason in ("not valid JSON", "no such folder"):
+        report = _report(own_data)
+        assert reason in report.problems[0].reason
+        for state in (report.tasks["r2r"], report.tracks["captions"]):
+            assert state.missing[0] == "connectivity/<scan>_connectivity.json"
+        shutil.rmtree(own_data / "connectivity")
 
 
 def test_problems_of_all_files_are_collected(own_data: Path, shell: Shell) -> None:
@@ -165,7 +144,7 @@ def test_problems_of_all_files_are_collected(own_data: Path, shell: Shell) -> No
     assert "val_unseen" in report.splits["r2r"], "the sound files are still counted"
     r2r = report.tasks["r2r"]
     assert r2r.missing == ["r2r/R2R_train.json", "r2r/R2R_val_seen.json"]
-    assert r2r.commands == [f"scenemem data fetch r2r --data {own_data} --replace"]
+    assert r2r.commands == [f"scenemem data fetch r2r --data {own_data}"]
     refused = shell.refused("data", "check", "--data", own_data)
     assert "error: 2 problem(s) found; see the list above" in refused
 
@@ -226,7 +205,6 @@ def test_no_broken_file_hides_another(
         assert "view 35, column 1 is nan, expected a finite number" in report.problems[0].reason
     if spoil is _cut_captions:
         assert report.annotations == {"navgpt captions": 32}
-        assert report.tracks["captions"].missing == [f"captions/{FOLDER}/grid.json (broken)"]
 
 
 def test_a_folder_too_small_for_the_path_pool_is_no_problem(own_data: Path) -> None:

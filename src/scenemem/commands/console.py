@@ -268,52 +268,50 @@ def _time_left(seconds: float, done: int, left: int) -> str:
 
 
 @contextmanager
-def training_bars(
-    names: Iterable[str], metric: str, *, unit: str = "episodes", shown: bool = True
-) -> Iterator[Callable[[str, TrainingStatus], None]]:
-    """Report on trainings: a bar each on a terminal, else a plain line now and then.
+def training_bar(
+    name: str, metric: str, *, unit: str = "episodes", shown: bool = True
+) -> Iterator[Callable[[TrainingStatus], None]]:
+    """Report on a training: a bar on a terminal, else a plain line now and then.
 
     Both have count, remaining time, speed, losses and the last validation; yields the function to call with
-    the name and the status of a run.
+    the status of every step.
     """
     if not shown or not console.is_terminal:
-        yield _TrainingLines(metric, unit) if shown else lambda _name, _status: None
+        yield _training_lines(name, metric, unit) if shown else lambda _: None
         return
     columns: list[str | ProgressColumn] = ["[bold]{task.description}"]
     columns += [MofNCompleteColumn(table_column=Column(no_wrap=True))]
     columns += [TimeRemainingColumn(table_column=Column(no_wrap=True))]
     columns += [BarColumn()] if console.width >= _WIDE else []
     columns += ["{task.fields[facts]}"] if console.width >= _MIDDLE else []
-    with Progress(*columns, console=console) as bars:
-        tasks = {name: bars.add_task(name, total=None, facts="") for name in names}
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None, facts="")
 
-        def watch(name: str, status: TrainingStatus) -> None:
+        def watch(status: TrainingStatus) -> None:
             facts = "  ".join(_facts(status, metric, unit))
-            bars.update(tasks[name], completed=status.iteration, total=status.iterations, facts=facts)
+            bar.update(task, completed=status.iteration, total=status.iterations, facts=facts)
 
         yield watch
 
 
-class _TrainingLines:
-    """A line per run: at its first step, every half minute, after a validation and at its end."""
+def _training_lines(name: str, metric: str, unit: str) -> Callable[[TrainingStatus], None]:
+    """Print a line at the first step, every half minute, after a validation and at the end."""
+    began, first, printed, validation = time.monotonic(), 0, -LINE_EVERY, None
 
-    def __init__(self, metric: str, unit: str) -> None:
-        self._metric, self._unit = metric, unit
-        self._begun: dict[str, tuple[float, int]] = {}  # time and step of the first status of a run
-        self._printed: dict[str, tuple[float, Any]] = {}  # time and validation of its last line
-
-    def __call__(self, name: str, status: TrainingStatus) -> None:
+    def watch(status: TrainingStatus) -> None:
+        nonlocal began, first, printed, validation
         now, left = time.monotonic(), status.iterations - status.iteration
-        began, first = self._begun.setdefault(name, (now, status.iteration))
-        printed, validation = self._printed.get(name, (-LINE_EVERY, None))
+        if not first:
+            began, first = now, status.iteration
         if left and now - printed < LINE_EVERY and status.validation == validation:
             return
-        self._printed[name] = now, status.validation
-        facts = [f"{name}: step {status.iteration:,} of {status.iterations:,}"]
-        facts += _facts(status, self._metric, self._unit)
+        printed, validation = now, status.validation
+        facts = [f"{name}: step {status.iteration:,} of {status.iterations:,}", *_facts(status, metric, unit)]
         if left and status.iteration > first:
             facts.append(_time_left(now - began, status.iteration - first, left))
         say(", ".join(facts))
+
+    return watch
 
 
 def _facts(status: TrainingStatus, metric: str, unit: str) -> list[str]:

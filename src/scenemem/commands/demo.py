@@ -16,9 +16,10 @@ from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.comparison import METRICS as COLUMNS
 from scenemem.runs.config import changed
+from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import LoadedAgent, evaluate_scripted, open_run
 from scenemem.runs.pages import report_on
-from scenemem.runs.training import train_side_by_side
+from scenemem.runs.training import Settings, run_training
 from scenemem.runs.weights import find_run
 
 SPLITS = ("val_seen", "val_unseen")
@@ -33,7 +34,7 @@ EXPECT = (
 
 
 def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, replays: bool = True) -> None:
-    """Build the embedded houses, train two agents side by side, and evaluate them in houses they never saw.
+    """Build the embedded houses, train two agents, and evaluate them in houses they never saw.
 
     A demo that was interrupted goes on where it stopped; one that is finished only evaluates again.
 
@@ -44,15 +45,17 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         seed: of weights, batches, dropout, sampling and the random agent.
         replays: write replays of telling episodes, both agents side by side, beside the report.
     """
-    torch.set_num_threads(1)  # two that wait for each other beside another program are far slower
+    torch.set_num_threads(1)  # threads that wait for each other beside another program are far slower
     folder = open_data(None, quiet=True)
     pause = max(1, iterations // 4)  # four validations
     short = {"learning": {"iterations": iterations}, "selection": {"every": pause, "save_every": pause}}
-    presets = {name: changed(PRESETS[name], short) for name in TRAINED}
-    say(f"Two agents learn side by side, {iterations} steps each, and then walk houses they never saw.")
+    say(f"Two agents learn, {iterations} steps each, and then walk houses they never saw.")
+    runs = {name: RunFolder(out / "runs" / f"{name}-{seed}") for name in TRAINED}
     try:
-        with console.training_bars(TRAINED, "sr") as watch:
-            runs = train_side_by_side(presets, folder, out / "runs", seed, watch)
+        for name, run in runs.items():
+            with console.training_bar(name, "sr") as watch:
+                settings = Settings(name, changed(PRESETS[name], short), seed)
+                run_training(settings, folder, run, resume=True, watch=watch)
     except KeyboardInterrupt as stopped:
         kept = f"what was learnt is kept in {out / 'runs'}, and the same command goes on from there"
         raise Interrupted(f"interrupted; {kept}", getattr(stopped, "number", signal.SIGINT)) from None

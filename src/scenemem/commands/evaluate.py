@@ -26,13 +26,14 @@ from scenemem.commands.console import (
 )
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
+from scenemem.evaluation.evaluate import Evaluation
 from scenemem.evaluation.following import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
 from scenemem.runs.experiment import find_split
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.opened import Evaluation, LoadedAgent, evaluate_scripted
+from scenemem.runs.opened import LoadedAgent, evaluate_scripted
 from scenemem.runs.weights import (
     AGENT_METRICS,
     PREFIX,

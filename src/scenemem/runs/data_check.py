@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.runs.experiment import Progress, silent
-from scenemem.sources.table import FOLDER, find_sources
+from scenemem.sources.table import FOLDER
 from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
@@ -39,7 +38,6 @@ from scenemem.world.graph import World
 T = TypeVar("T")
 
 _HOUSES = "scenemem.houses.features"
-_MOST = 3  # broken files that a track or task names; the list of problems has all
 _BOXES = "objects/BBox.tar.gz"
 _ROOMS = "rooms/viewpoint_rooms.tsv"
 _WORDS = "glove/glove_300d.npz"
@@ -278,49 +276,25 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
         if stores or name not in needed:  # the houses are built where they are used
             continue
         must, may = ([file for file in files if not there[file]] for files in needed[name])
-        places = dict.fromkeys(file.split("/")[0] for files in needed[name] for file in files)
-        broken = [file for place in places for file in _broken(report, folder, place)]
-        if any(file.startswith("connectivity/") for file in broken):  # they are there, but not all are sound
-            must.remove(_GRAPHS)
-        must = [*(f"{file} (broken)" for file in broken[:_MOST]), *must]
         if name == IMAGES.name:
             must.append("pictures of the views, or a file of image features")
-        fetch = _mending(name, broken, folder) if must or may else []
+        fetch = [f"scenemem data fetch {name} --data {folder.root}"] if must or may else []
         # how pictures become features depends on what one has; 'data fetch images' explains it
         build = [] if name == IMAGES.name else [f"{TRACKS[name].command} --data {folder.root}"]
         states[name] = Readiness(sensor, False, [], must, may, fetch + build)
     return states
 
 
-def _broken(report: FolderReport, folder: DataFolder, place: str) -> list[str]:
-    """The files in a folder of the layout that are there and cannot be read, as the layout names them."""
-    files = (Path(problem.file) for problem in report.problems)
-    within = {file for file in files if file.is_relative_to(folder.root / place) and file.is_file()}
-    return sorted(str(file.relative_to(folder.root)) for file in within)
-
-
-def _mending(name: str, broken: list[str], folder: DataFolder) -> list[str]:
-    """The commands that fetch what a track lacks; a broken archive from elsewhere is removed first."""
-    known = {file.target for source in find_sources((name,)) for file in source.files}
-    gone = [f"rm {shlex.quote(str(folder.root / file))}" for file in broken if file not in known]
-    again = " --replace" if any(file in known for file in broken) else ""
-    return [*gone, f"scenemem data fetch {name} --data {folder.root}{again}"]
-
-
 def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     """Every task: the splits it lacks and the command that gets them; a task without files is listed, too."""
     states: dict[str, Readiness] = {}
-    graphs = [f"{file} (broken)" for file in _broken(report, folder, "connectivity")]
     for name, task in TASKS.items():
         present = [split for split in task.splits if folder.episodes(name, split).is_file()]
         sound = report.splits.get(name, {}) if report.scans else present  # not read without graphs
         missing = [task.file.format(split) for split in task.splits if split not in sound]
         missing = missing if sound else [f"{name}/"]
-        if not report.scans:
-            missing = [*(graphs[:_MOST] or [_GRAPHS]), *missing]
-        # a file that is there and broken is only fetched again with --replace
-        again = " --replace" if task.command.startswith("fetch") and (graphs or {*present} - {*sound}) else ""
-        commands = [f"scenemem data {task.command} --data {folder.root}{again}"]
+        missing = missing if report.scans else [_GRAPHS, *missing]
+        commands = [f"scenemem data {task.command} --data {folder.root}"]
         if not task.command:
             commands = ["see https://github.com/google-research-datasets/RxR"]
         if name == "r4r" and not {*task.splits} <= {*report.splits.get("r2r", {})}:

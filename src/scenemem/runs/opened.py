@@ -25,9 +25,8 @@ from scenemem.agents.rollout import Rollout, joined
 from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.errors import DataError, UserError
-from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
+from scenemem.evaluation.evaluate import Evaluation, Walks, episode_results, walk_split
 from scenemem.evaluation.following import Agreement, GroundingQuality, measure_following, measure_grounding
-from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
 from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.episodes import EpisodeRecord
@@ -60,7 +59,7 @@ from scenemem.runs.experiment import (
     stored_experiment,
 )
 from scenemem.runs.folder import RunFolder, Which
-from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
+from scenemem.tasks.episode_set import Episode, EpisodeList, EpisodeSet, bind_episodes
 from scenemem.viewer.replay import plain, write_replays
 from scenemem.viewer.scenery import Sceneries
 from scenemem.viewer.traces import TracedAgent
@@ -71,54 +70,6 @@ from scenemem.zoo.reranking import CandidateWalker, PragmaticSearch, Reranking, 
 _AT_ONCE = 256  # episodes
 _SOURCES = ("weights", "episodes", "graphs", "features", "code", "checkpoint")
 """What has to be the same now for results to count; the other fields of their stamp follow from these."""
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What came out of a split."""
-
-    split: str
-    instruction_ids: tuple[str, ...]
-    measured: Metrics  # one value per instruction
-    missing: int = 0  # instructions of the split without a trajectory
-    jumps: float | None = None  # mean number of frontier decisions that left the viewpoint; None if unknown
-    reranking: Mapping[str, Any] | None = None  # how a speaker helped to choose, and what candidates walked
-    track: str = ""  # of the features the agent saw; empty when unknown and for agents that see none
-
-    @classmethod
-    def of(cls, walks: Walks, world: World, split: str, track: str = "") -> Evaluation:
-        """Measure walks; goals must be known."""
-        if not walks.episodes.has_goals:
-            raise UserError(
-                f"'{walks.episodes.name}' keeps its goals secret; write a file with 'scenemem submit'"
-            )
-        jumps, ids = float(walks.jumps.double().mean()), walks.episodes.instruction_ids
-        return cls(split, ids, walks.measured(world), jumps=jumps, track=track)
-
-    @property
-    def n(self) -> int:
-        """How many instructions were walked."""
-        return len(self.instruction_ids)
-
-    @cached_property
-    def metrics(self) -> dict[str, float]:
-        """The mean of every metric: metres for tl and ne, fractions for the others."""
-        return self.measured.means()
-
-    @cached_property
-    def per_episode(self) -> dict[str, dict[str, float]]:
-        """The metrics of every instruction, by its id."""
-        columns = {name: values.tolist() for name, values in vars(self.measured).items()}
-        return {
-            instruction_id: {name: column[number] for name, column in columns.items()}
-            for number, instruction_id in enumerate(self.instruction_ids)
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
-        more = {"jumps": self.jumps, "reranking": self.reranking, "track": self.track or None}
-        known = {name: value for name, value in more.items() if value is not None}
-        return {"split": self.split, "n": self.n, "missing": self.missing, "metrics": self.metrics, **known}
 
 
 def evaluate_scripted(
@@ -133,59 +84,6 @@ def evaluate_scripted(
     }
     walks = _walk(agents[name], find_split(folder, world, task, split), name, progress)
     return Evaluation.of(walks, world, split)
-
-
-@dataclass(frozen=True)
-class Episode:
-    """An instruction and the path it describes."""
-
-    id: str
-    text: str
-    scan: str  # the building
-    start: str  # viewpoint
-    heading: float  # at the start, radians, clockwise from +y
-    path: tuple[str, ...]  # viewpoints of the reference path; only the start where the goal is secret
-
-    @property
-    def goal(self) -> str | None:
-        """The last viewpoint of the reference path; None where it is secret."""
-        return self.path[-1] if len(self.path) > 1 else None
-
-
-class EpisodeList(tuple[Episode, ...]):
-    """The episodes of a split, which are also found by their ids."""
-
-    name: str
-
-    @classmethod
-    def of(cls, world: World, bound: EpisodeSet) -> EpisodeList:
-        """The episodes of a set."""
-        columns = (bound.scan.tolist(), bound.start.tolist(), bound.heading.tolist(), bound.path.tolist())
-        rows = zip(bound.instruction_ids, bound.texts, *columns, strict=True)
-        found = cls(
-            Episode(
-                name,
-                text,
-                bound.scans[scan],
-                world.viewpoints[start],
-                heading,
-                tuple(world.viewpoints[viewpoint] for viewpoint in path if viewpoint != NONE),
-            )
-            for name, text, scan, start, heading, path in rows
-        )
-        found.name = bound.name
-        return found
-
-    def get(self, episode_id: str) -> Episode:
-        """The episode of an instruction id."""
-        for episode in self:
-            if episode.id == episode_id:
-                return episode
-        like = f"; its ids look like '{self[0].id}'" if self else ""
-        raise UserError(f"'{self.name}' has no instruction '{episode_id}'{like}")
-
-    def __repr__(self) -> str:
-        return f"EpisodeList('{self.name}', {len(self)} episodes)"
 
 
 class Walk:
