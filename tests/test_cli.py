@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import scenemem
 from scenemem import __version__
 from scenemem.commands import COMMANDS
-from scenemem.errors import Interrupted, UserError
+from scenemem.errors import Interrupted, UserError, with_flags
 from tests.commands.helpers import Shell, typed
 
 
@@ -40,6 +44,7 @@ def test_every_command_explains_itself_and_refuses_wrong_flags(name: str, shell:
     ("error", "code", "message"),
     [
         (UserError("the [bold]file[/bold] is bad"), 2, "error: the [bold]file[/bold] is bad"),
+        (UserError("name one with `scan`"), 2, "error: name one with --scan"),
         (UserError("no \udcff"), 2, r"error: no \udcff"),
         (MemoryError(), 2, "error: not enough memory; use smaller batches or fewer processes"),
         (
@@ -49,7 +54,7 @@ def test_every_command_explains_itself_and_refuses_wrong_flags(name: str, shell:
         ),
         (OSError(errno.ENAMETOOLONG, "too long", "a" * 200), 2, f"error: {'a' * 100}...: too long"),
         (KeyboardInterrupt(), 130, "interrupted; nothing was left half-written"),
-        (Interrupted("kept in [runs]", 15), 143, "kept in [runs]"),
+        (Interrupted("kept in [runs], `resume=True`", 15), 143, "kept in [runs], --resume"),
     ],
 )
 def test_mistakes_and_interruptions_never_show_a_traceback(
@@ -60,6 +65,24 @@ def test_mistakes_and_interruptions_never_show_a_traceback(
 
     monkeypatch.setattr(importlib.import_module("scenemem.commands.data"), "data_check", failing)
     assert shell.split("data", "check", code=code).err == f"{message}\n"
+
+
+def test_commands_name_flags_and_functions_name_arguments() -> None:
+    shown = "`out`, `max_steps=3`, `device='cpu'`, `resume=True`, `model.hints=False`, `no argument`, 3`4"
+    flags = "--out, --max-steps 3, --device cpu, --resume, --model.no-hints, `no argument`, 3`4"
+    assert with_flags(shown) == flags
+    raised = [
+        (file.name, text.value)
+        for file in Path(scenemem.__file__).parent.rglob("*.py")
+        if file.parent.name != "commands" and file.name != "cli.py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise)
+        for text in ast.walk(node)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+    ]
+    assert any("`out`" in text for _, text in raised)
+    named = [(file, text) for file, text in raised if re.search(r"--[a-z]", text) and "scenemem " not in text]
+    assert named == []
 
 
 @pytest.mark.parametrize("words", ["eval", "report", "submit --split test --out x", "score --split test"])

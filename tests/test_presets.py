@@ -317,7 +317,8 @@ def test_stages_follow_each_other_by_their_shares() -> None:
         (lambda: Stage("x", share=0), "the share of stage 'x' must be positive, got 0"),
         (lambda: Overlays(task="rxr"), "task must be r2r or r4r, got 'rxr'"),  # type: ignore[arg-type]
         (lambda: Overlays(recipe="best"), "recipe must be everyday or published, got 'best'"),  # type: ignore[arg-type]
-        (lambda: SelectionConfig(every=3, save_every=2), "every must be a positive multiple of save_every"),
+        (lambda: SelectionConfig(every=0), "^every must be 1 or more, got 0"),
+        (lambda: SelectionConfig(save_every=-1), "^save_every must be 1 or more, got -1"),
     ],
 )
 def test_impossible_settings_say_what_is_wrong(make: Any, message: str) -> None:

@@ -15,7 +15,7 @@ import tyro
 from scenemem import __version__
 from scenemem.commands import COMMANDS
 from scenemem.commands.console import console, output, say, table, write
-from scenemem.errors import UserError
+from scenemem.errors import UserError, with_flags
 from scenemem.processes import ending_raises
 from scenemem.registry import load_plugin
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except KeyboardInterrupt as stopped:
-        say(str(stopped) or "interrupted; nothing was left half-written")
+        say(with_flags(str(stopped)) or "interrupted; nothing was left half-written")
         code = 128 + getattr(stopped, "number", signal.SIGINT)
     except (UserError, MemoryError, UnicodeEncodeError, OSError) as error:
         text = _mistake(error).encode("utf-8", "backslashreplace").decode()  # names may be no text
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _mistake(error: Exception) -> str:
     """What to print about an error that a user can mend; any other one is raised again."""
     if isinstance(error, UserError):
-        return str(error)
+        return with_flags(str(error))
     if isinstance(error, MemoryError):
         return "not enough memory; use smaller batches or fewer processes"
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":

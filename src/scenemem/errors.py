@@ -1,8 +1,12 @@
-"""The errors a user can cause and mend; the command line shows them as one line and exits with code 2."""
+"""The errors a user can cause and mend; the command line shows them as one line and exits with code 2.
+
+Messages name arguments of functions, in backticks; the command line shows them as its flags.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 
 
 class UserError(Exception):
@@ -45,6 +49,20 @@ class NotFiniteError(UserError):
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is not a finite number; look for broken features")
         self.what = what
+
+
+def with_flags(text: str) -> str:
+    """A message for the command line: `` `out` `` is shown as ``--out``, `` `max_steps=3` `` as
+    ``--max-steps 3``, `` `sample=True` `` as ``--sample`` and `` `model.hints=False` `` as
+    ``--model.no-hints``.
+    """
+    return re.sub(r"`([a-z][\w.]*)(?:=([^`]*))?`", lambda found: _flag(*found.groups()), text)
+
+
+def _flag(argument: str, value: str | None) -> str:
+    table, dot, name = argument.replace("_", "-").rpartition(".")
+    flag = f"--{table}{dot}{'no-' if value == 'False' else ''}{name}"
+    return flag if value in (None, "True", "False") else f"{flag} {value}".replace("'", "")
 
 
 class Interrupted(KeyboardInterrupt):

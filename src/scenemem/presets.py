@@ -61,15 +61,14 @@ class SelectionConfig:
     metric: Literal["sr", "spl", "cls", "ndtw", "sdtw"] = "sr"
     """the higher the better"""
     every: int = 400
-    """iterations between two validations; a multiple of save_every"""
+    """iterations between two validations, each of which is followed by a checkpoint"""
     save_every: int = 100
-    """iterations between two checkpoints"""
+    """iterations between two checkpoints, at the most"""
 
     def __post_init__(self) -> None:
-        if self.save_every < 1 or self.every < 1 or self.every % self.save_every:
-            raise SettingError(
-                f"every must be a positive multiple of save_every, got {self.every} and {self.save_every}"
-            )
+        for name in ("every", "save_every"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

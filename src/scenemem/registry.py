@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -119,7 +120,7 @@ def require_plugins(names: Iterable[str], needed_by: str | os.PathLike[str]) -> 
     known = {Path(name).name for name in _loaded}
     missing = [name for name in names if Path(name).name not in known]
     if missing:
-        flags = " ".join(f"--plugin {name}" for name in missing)
+        flags = " ".join(f"--plugin {shlex.quote(name)}" for name in missing)
         raise DataError(
             needed_by,
             f"was made with {', '.join(missing)}; if you trust that code, add {flags} "

@@ -161,7 +161,7 @@ def test_training_goes_on_and_is_repeated_from_its_configuration(
         ({"preset": "smm"}, r"unknown preset 'smm'; did you mean ssm"),
         ({"preset": "ssm", "model.widht": 3}, "unknown key 'model.widht'; did you mean 'model.width'"),
         ({"preset": "ssm", "iterations": 0}, "iterations must be 1 or more, got 0"),
-        ({"preset": "ssm", "seed": -1}, "--seed must be 0 or more, got -1"),
+        ({"preset": "ssm", "seed": -1}, "^`seed` must be 0 or more, got -1"),
         ({"preset": "ssm", "data": "nowhere"}, "nowhere: no such folder"),
         ({"preset": "ssm", "begin": "nowhere"}, "nowhere holds no run"),
         ({"preset": "speaker-follower", "recipe": "published"}, "this preset learns from augmented episodes"),

@@ -65,12 +65,13 @@ def test_feature_stores_are_listed(own_data: Path) -> None:
 
 
 def test_every_track_is_there_or_has_what_builds_it(own_data: Path, shell: Shell) -> None:
+    own_data = own_data.rename(own_data.with_name("my data"))
     write_captions(own_data)
     report = _report(own_data)
     tracks = report.tracks
     assert list(tracks) == ["captions", "objects", "images", "oracle"]
     assert report.annotations == {"langnav captions": 32, "navgpt captions": 32}
-    commands = [f"scenemem data {words} --data {own_data}" for words in ("fetch captions", "captions")]
+    commands = [f"scenemem data {words} --data '{own_data}'" for words in ("fetch captions", "captions")]
     what, words = "a camera with a captioner, and a depth sensor", ["glove/glove_300d.npz"]
     assert tracks["captions"] == Readiness(what, False, worse_without=words, commands=commands)
     assert tracks["objects"].missing == ["objects/BBox.tar.gz"]
@@ -262,13 +263,13 @@ def test_without_a_name_the_table_is_shown(shell: Shell) -> None:
 
 @pytest.mark.usefixtures("mirror")
 def test_a_track_is_fetched_and_followed_by_what_comes_next(tmp_path: Path, shell: Shell) -> None:
-    data = tmp_path / "data"
+    data = tmp_path / "my $data!"
     shown = shell("data", "fetch", "oracle", "--data", data)
     assert "9 files to fetch, 0.0 MB and 1 of unknown size, 0 are there" in shown
     rooms = "rooms: room of every viewpoint (LAD); https://github.com/zehao-wang/LAD, licence: none stated,"
     assert rooms in shown
     assert f"{data}/rooms/viewpoint_rooms.tsv: 1 viewpoints, from vp2room_label.json" in shown
-    assert f"next: scenemem data check --data {data} next: scenemem data objects --data {data}" in shown
+    assert f"next: scenemem data check --data '{data}' next: scenemem data objects --data '{data}'" in shown
     assert "all 9 files are there" in shell("data", "fetch", "oracle", "--data", data)
     shown = shell("data", "fetch", "images", "--data", data)
     assert "the pictures are given out only to people who have signed the Matterport3D terms of use" in shown

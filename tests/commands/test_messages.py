@@ -115,7 +115,9 @@ def test_a_wide_table_is_turned_or_broken_and_never_in_a_number(
     assert shown.count("agent-1") == 1, "one table"
     assert "agent-0" in shown.splitlines()[2], "on its side"
     assert _printed(monkeypatch, 2, width=300).splitlines()[4].split()[1] == "agent-0", "wide enough as it is"
-    assert _printed(monkeypatch, 5).count("agent-4") == 4, "too wide either way: between columns"
+    for agents, width, names in ((5, 80, 1), (3, 60, 1), (9, 80, 4), (9, 60, 8)):
+        shown = _printed(monkeypatch, agents, width=width)
+        assert shown.count("agent-2") == names, "too wide either way: broken where that takes fewer parts"
 
 
 def test_compare_against_shows_whole_intervals_at_80_columns(
@@ -130,9 +132,17 @@ def test_compare_against_shows_whole_intervals_at_80_columns(
 # what comes next
 
 
-def test_next_commands_are_quoted_for_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_next_commands_are_quoted_for_the_shell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "loaded_plugins", tuple)
     console.say_next("eval", Path("my runs/a&b"), "--data", "~/$x", note="needs an extra")
     assert capsys.readouterr().err == "next: scenemem eval 'my runs/a&b' --data '~/$x'   # needs an extra\n"
+    monkeypatch.setattr(console, "loaded_plugins", lambda: ("my agents.py",))
+    console.say_next("eval", "weights:it's!")
+    typed = "scenemem eval 'weights:it'\"'\"'s!' --plugin 'my agents.py'"
+    assert capsys.readouterr().err == f"next: {typed}\n", "with what the run needs"
+    assert shlex.split(typed)[2:] == ["weights:it's!", "--plugin", "my agents.py"]
 
 
 def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
@@ -287,9 +297,9 @@ WATCHED = "does not search, and a walk chosen among candidates cannot be watched
         ("speak train --features nothing", "no feature store 'nothing' (there are: tiny)"),
         ("speak eval SPEAKER --beam 0", "--beam must be 1 or more, got 0"),
         ("speak eval SPEAKER --agent nowhere", f"nowhere {NO_RUN}"),
-        (DESCRIBE, "say what to describe: --path A,B,C or --start A --goal B or --count N"),
+        (DESCRIBE, "say what to describe: --path, --start and --goal, or --count"),
         (f"{DESCRIBE} --path s0 --count 1", "say what to describe"),
-        (f"{DESCRIBE} --start s0", "a shortest path needs both ends"),
+        (f"{DESCRIBE} --start s0", "a shortest path needs both ends: --start and --goal"),
         (f"{DESCRIBE} --path ' , '", "the path is empty, expected viewpoints separated by commas"),
         (f"{DESCRIBE} --path nowhere", "no scan has an included viewpoint 'nowhere'"),
         (f"{DESCRIBE} --path s0,nowhere", "scan 'spiral' has no included viewpoint 'nowhere'"),

@@ -67,9 +67,9 @@ def test_parts_jumps_and_repeats_are_allowed_on_request(world: World, episodes: 
 
 MISSING = (
     "{} of the 3 instructions of r2r val have no trajectory, the first is '1_0'; "
-    "add them, or score what is there with --partial"
+    "add them, or score what is there with `partial=True`"
 )
-NO_EDGE = "list every viewpoint walked through, or charge the way with --allow-jumps"
+NO_EDGE = "list every viewpoint walked through, or charge the way with `allow_jumps=True`"
 OPTIONS = {"nothing at all": {"partial": True}, "no way": {"allow_jumps": True}}
 BAD: dict[str, tuple[tuple[Trajectory, ...], str]] = {
     "unknown instruction": (

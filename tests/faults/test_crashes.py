@@ -142,5 +142,5 @@ def test_a_run_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> N
     root = tmp_path / "file" / "run"
     with pytest.raises(UserError) as caught, RunFolder(root).locked():
         pass
-    reason = "cannot be written (Not a directory); make it writable or choose another --out"
+    reason = "cannot be written (Not a directory); make it writable or choose another `out`"
     assert str(caught.value) == f"{root}: {reason}"

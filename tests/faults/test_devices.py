@@ -149,9 +149,9 @@ def test_a_generator_of_the_cpu_draws_for_logits_of_a_card(card: FakeCard) -> No
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("cuda", "--device cuda, but this machine has no such device; use --device cpu"),
-        ("banana", "--device banana is no device; use cpu or cuda"),
-        ("mps", "--device mps is not supported"),
+        ("cuda", "`device='cuda'`, but this machine has no such device; use `device='cpu'`"),
+        ("banana", "`device='banana'` is no device; use cpu or cuda"),
+        ("mps", "`device='mps'` is not supported"),
     ],
 )
 def test_devices_that_are_not_there_are_refused(

@@ -143,7 +143,7 @@ def test_a_drawn_house_looks_as_its_views_do(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="scan home, viewpoint nowhere: no such viewpoint on the plan"):
         pictures.check(Camera("home", "nowhere", np.eye(3)))
     with pytest.raises(
-        UserError, match="no plans of houses to draw; name a folder of pictures with --images"
+        UserError, match="no plans of houses to draw; name a folder of pictures with `images`"
     ):
         DrawnHouses(DataFolder(tmp_path / "plans"))
 
@@ -242,7 +242,7 @@ def test_a_missing_broken_or_doubled_picture_is_named(pictured: Path, case: str,
 
 
 def test_impossible_settings_are_refused(pictured: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such folder; --images expects one with a folder per scan"):
+    with pytest.raises(DataError, match="no such folder; `images` expects one with a folder per scan"):
         PictureFiles(tmp_path / "nowhere")
     with pytest.raises(UserError, match="batch must be 1 or more, got 0"):
         build(pictured, tmp_path / "i.npy", batch=0)

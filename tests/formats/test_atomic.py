@@ -189,7 +189,7 @@ def test_a_full_or_closed_disk_is_one_clear_line(
 ) -> None:
     with pytest.raises(UserError) as caught, WRITERS[kind](tmp_path / "data"):
         raise OSError(number, os.strerror(number))
-    assert str(caught.value) == f"{tmp_path / 'data'}: {message} with --out"
+    assert str(caught.value) == f"{tmp_path / 'data'}: {message} with `out`"
     assert _files(tmp_path) == []
 
 
@@ -197,7 +197,7 @@ def test_a_tensor_file_that_does_not_fit_is_one_clear_line(tmp_path: Path) -> No
     target = tmp_path / "model.safetensors"
     command = [sys.executable, "-c", CROWDED_WRITER, str(target)]
     shown = subprocess.run(command, check=False, capture_output=True, text=True).stdout
-    expected = "cannot be written ([Errno 27] File too large); choose another place with --out"
+    expected = "cannot be written ([Errno 27] File too large); choose another place with `out`"
     assert shown == f"{target}: {expected}\n"
     assert _files(tmp_path) == []
 
@@ -218,7 +218,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> 
         with pytest.raises(UserError) as caught, WRITERS[kind](tmp_path / place) as partial:
             partial.write_text("x")
         message = PLACES[place].format(tmp_path / "file")
-        assert str(caught.value) == f"{tmp_path / place}: {message} with --out"
+        assert str(caught.value) == f"{tmp_path / place}: {message} with `out`"
     assert _files(tmp_path) == ["file"]
 
 

@@ -141,7 +141,7 @@ def test_only_a_new_or_empty_folder_is_written(tmp_path: Path) -> None:
     file = tmp_path / "houses.json"
     file.write_text("mine")
     for target in (tmp_path, file):
-        with pytest.raises(UserError, match=f"{target}: is no empty folder; choose a new one with --out or"):
+        with pytest.raises(UserError, match=f"{target}: is no empty folder; choose a new one with `out` or"):
             build_houses(target, TINY, jobs=1)
     assert file.read_text() == "mine"
     (tmp_path / "empty").mkdir()

@@ -127,5 +127,5 @@ def test_episodes_without_goals_cannot_augment_and_a_source_is_needed(
     for nothing in (secret, episodes.select([])):
         with pytest.raises(UserError, match="has no episode with a goal; give a file with whole paths"):
             StoredEpisodes(nothing, seed=0)
-    with pytest.raises(UserError, match="learns from augmented episodes; name a --speaker or an --augment"):
+    with pytest.raises(UserError, match="learns from augmented episodes; name a `speaker` or an `augment`"):
         _trainer(agent, episodes, None)

@@ -152,7 +152,7 @@ def _worker(launcher: int, rank: int) -> int:
 
 
 def test_a_process_on_its_own_is_a_group_of_one_on_a_device_that_is_there() -> None:
-    cuda = "--device cuda, but this machine has no such device; use --device cpu"
+    cuda = "`device='cuda'`, but this machine has no such device; use `device='cpu'`"
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match=cuda), process_group("cuda"):
             pass

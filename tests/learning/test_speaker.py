@@ -386,7 +386,8 @@ def test_only_speakers_are_loaded(
         (lambda: SpeakerLearning(learning_rate=0.0), "learning_rate must be positive, got 0.0"),
         (lambda: SpeakerLearning(clip=-1.0), "clip must be positive, got -1.0"),
         (lambda: SpeakerLearning(weight_decay=-0.1), "weight_decay must be 0 or more, got -0.1"),
-        (lambda: SpeakerSelection(every=3, save_every=2), "positive multiple of save_every, got 3 and 2"),
+        (lambda: SpeakerSelection(every=0), "^every must be 1 or more, got 0"),
+        (lambda: SpeakerSelection(save_every=0), "^save_every must be 1 or more, got 0"),
         (lambda: SpeakerPreset(words=2), "words must be 3 or more to hold a word between two marks, got 2"),
     ],
 )

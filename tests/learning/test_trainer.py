@@ -409,7 +409,7 @@ def test_secret_goals_cannot_be_learnt_from(setting: Learning) -> None:
 
 def test_a_stage_with_augmented_episodes_needs_a_source(setting: Learning) -> None:
     config = LearningConfig(stages=(Stage(augmented={"a2c": 0.5}),))
-    with pytest.raises(UserError, match="learns from augmented episodes; name a --speaker or an --augment"):
+    with pytest.raises(UserError, match="learns from augmented episodes; name a `speaker` or an `augment`"):
         Trainer(setting.fresh(), setting.episodes, config, seed=0)
 
 

@@ -50,10 +50,11 @@ def test_tensorboard_gets_scalars_at_their_iteration(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
     (log,) = open_loggers(RunFolder(tmp_path))
     assert isinstance(log, TensorBoardLogger)
-    log.write(LINE)
+    log.write({**LINE, "losses": {"teacher": 2.5, "augmented teacher": 1.5}})
     log.close()
     assert scalars(LINE) == {"losses/teacher": 2.5, "validation/sr": 0.5, "gradient": 3.0}
-    written = [call().add_scalar(name, value, 7) for name, value in scalars(LINE).items()]
+    legal = {"losses/teacher": 2.5, "losses/augmented_teacher": 1.5, "validation/sr": 0.5, "gradient": 3.0}
+    written = [call().add_scalar(name, value, 7) for name, value in legal.items()]
     opened, closed = call(str(tmp_path / "tensorboard")), [call().flush(), call().close()]
     assert writer.mock_calls == [opened, *written, *closed]
 

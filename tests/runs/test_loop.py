@@ -18,7 +18,7 @@ from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import read_checkpoint
-from scenemem.learning.trainer import Trainer, WeightAverage
+from scenemem.learning.trainer import StepReport, Trainer, WeightAverage
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
 from scenemem.runs.folder import RunFolder
@@ -34,7 +34,7 @@ def _preset(**learning: Any) -> Preset[Any]:
         base,
         model=replace(base.model, word_width=8, width=16, node_width=8),
         data=replace(base.data, min_count=1),
-        learning=replace(base.learning, iterations=ITERATIONS, batch=6, **learning),
+        learning=replace(base.learning, **{"iterations": ITERATIONS, "batch": 6, **learning}),
         selection=replace(base.selection, every=4, save_every=2),
     )
 
@@ -84,6 +84,23 @@ def _interrupt(data: Path, out: Path, stop_at: int, **learning: Any) -> Training
     with pytest.raises(KeyboardInterrupt):
         loop.run()
     return loop
+
+
+@pytest.mark.parametrize(("save_every", "saved"), [(100, [3, 6, 7]), (2, [2, 3, 4, 6, 7])])
+def test_a_run_saves_when_it_validates_however_seldom_it_saves_otherwise(
+    tiny_trainable: Path, tmp_path: Path, save_every: int, saved: list[int]
+) -> None:
+    loop = _loop(tiny_trainable, tmp_path, stop_at=7, iterations=7)
+    loop.selection = replace(loop.selection, every=3, save_every=save_every)
+    with pytest.raises(KeyboardInterrupt):  # before the last step is saved
+        loop.run()
+    assert read_checkpoint(RunFolder(tmp_path).last).metadata["progress"]["iteration"] == 6
+    loop.watch = None
+    loop.resume()
+    loop.run()
+    lines = list(RunFolder(tmp_path).logged())
+    assert [line["iteration"] for line in lines] == saved
+    assert [line["iteration"] for line in lines if "validation" in line] == [3, 6, 7]
 
 
 def test_another_seed_gives_another_run(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:
@@ -258,13 +275,50 @@ def test_a_signal_saves_the_run_first(
     if moment == "validation":
         loop.validate = interrupted
     reached = 4 if moment == "validation" else moment
-    expected = rf"is saved at iteration {reached}; continue with --resume"
+    expected = rf"is saved at iteration {reached}; continue with `resume=True`"
     with pytest.raises(Interrupted, match=expected) as caught:
         loop.run()
     assert caught.value.number == number
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "handlers are put back"
     assert _continue(tiny_trainable, tmp_path) == reached
     assert_same_run(tmp_path, finished)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "moment", "said"),
+    [
+        (26.0, 2, ["about 20 s"]),
+        (2.0, 2, []),
+        (26.0, 1, ["it is the first, so how long it takes is not known"]),
+    ],
+)
+def test_a_signal_in_a_long_step_is_told_how_long_saving_takes(
+    tiny_trainable: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    moment: int,
+    said: list[str],
+) -> None:
+    loop, now, told = _loop(tiny_trainable, tmp_path), 0.0, list[str]()
+    step = loop.trainer.step
+
+    def signalled() -> StepReport:
+        nonlocal now
+        now += 6
+        if loop.trainer.iteration == moment - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        now += seconds - 6
+        return step()
+
+    monkeypatch.setattr(loop.trainer, "step", signalled)
+    monkeypatch.setattr("scenemem.runs.loop.time.perf_counter", lambda: now)
+    loop.announce = told.append
+    with pytest.raises(Interrupted, match=f"is saved at iteration {moment}"):
+        loop.run()
+    assert told == [
+        f"finishing the step before saving ({left}); a second signal ends at once" for left in said
+    ]
 
 
 def test_differences_name_the_settings_that_differ_and_no_others() -> None:

@@ -112,7 +112,7 @@ def test_impossible_addresses_places_and_policies_are_refused(tmp_path: Path) ->
     (tmp_path / "f").write_text("a file")
     with pytest.raises(UserError, match=r"f/g: cannot be written \("):
         _fetch(Served(CONTENT), tmp_path / "f" / "g")
-    with pytest.raises(UserError, match="--timeout must be more than 0 seconds, got 0"):
+    with pytest.raises(UserError, match="`timeout` must be more than 0 seconds, got 0"):
         RetryPolicy(seconds=0)
     with pytest.raises(UserError, match="attempts must be 1 or more, got 0"):
         RetryPolicy(attempts=0)

@@ -80,7 +80,7 @@ def test_the_monitor_reads_padded_words_alike() -> None:
     expected = torch.tanh(monitor.score(torch.cat([padded, gate], 1))).squeeze(1)
     for words in (attention, padded):
         torch.testing.assert_close(monitor(words, hidden, seen, cell), expected)
-    with pytest.raises(ValueError, match=r"built for 9 words, got 10; set --model\.monitor-words to 10"):
+    with pytest.raises(ValueError, match=r"built for 9 words, got 10; set `model\.monitor_words` to 10"):
         monitor(torch.rand(4, 10), hidden, seen, cell)
 
 

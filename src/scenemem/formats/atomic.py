@@ -181,7 +181,7 @@ def _readable_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{target}: {_worded(error, target)} with --out") from error
+        raise UserError(f"{target}: {_worded(error, target)} with `out`") from error
 
 
 def _worded(error: OSError, target: Path) -> str:

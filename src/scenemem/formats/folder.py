@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,12 @@ class DataFolder:
 
     def __post_init__(self) -> None:
         if not self.root.is_dir():
-            raise DataError(self.root, "no such folder; --data expects one that holds connectivity/ and r2r/")
+            raise DataError(self.root, "no such folder; `data` expects one that holds connectivity/ and r2r/")
+
+    @property
+    def quoted(self) -> str:
+        """The folder as it is typed in a shell."""
+        return shlex.quote(str(self.root))
 
     @property
     def connectivity(self) -> Path:
@@ -95,7 +101,7 @@ class DataFolder:
         stores = {file.stem: file for file in self.feature_files()}
         if name not in stores:
             there = f"there are: {', '.join(stores)}" if stores else "there is none yet"
-            advice = f"'scenemem data check --data {self.root}' shows what it takes to build it"
+            advice = f"'scenemem data check --data {self.quoted}' shows what it takes to build it"
             raise DataError(self.root, f"no feature store '{name}' ({there}); {advice}")
         return stores[name]
 

@@ -180,7 +180,7 @@ def build_houses(
         raise UserError(f"jobs must be 1 or more, got {jobs}; leave it out to use all processors")
     target = Path(target)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise UserError(f"{target}: is no empty folder; choose a new one with --out or remove this one")
+        raise UserError(f"{target}: is no empty folder; choose a new one with `out` or remove this one")
     summary = HousesSummary(str(target))
     with atomic_folder(target, keep_existing=keep_existing) as folder:
         episodes: dict[str, list[EpisodeRecord]] = {split: [] for split in _SPLITS}

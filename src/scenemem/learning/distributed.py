@@ -78,11 +78,11 @@ def check_device(device: str) -> str:
     try:
         kind = torch.device(device).type
     except RuntimeError as error:
-        raise UserError(f"--device {device} is no device; use cpu or cuda") from error
+        raise UserError(f"`device={device!r}` is no device; use cpu or cuda") from error
     if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"--device {device}, but this machine has no such device; use --device cpu")
+        raise UserError(f"`device={device!r}`, but this machine has no such device; use `device='cpu'`")
     if kind not in ("cpu", "cuda"):
-        raise UserError(f"--device {device} is not supported (it lacks 64-bit numbers); use cpu or cuda")
+        raise UserError(f"`device={device!r}` is not supported (it lacks 64-bit numbers); use cpu or cuda")
     return device
 
 
@@ -105,7 +105,7 @@ def process_group(device: str = "cpu") -> Iterator[ProcessGroup]:
         if "peer" not in str(error).lower() and not isinstance(error, distributed.DistBackendError):
             raise
         raise UserError(
-            "another process of this run is gone; the last checkpoint is kept, continue with --resume"
+            "another process of this run is gone; the last checkpoint is kept, continue with `resume=True`"
         ) from error
     else:
         distributed.barrier()

@@ -294,7 +294,7 @@ class Trainer(Learner):
         self._walks = {stage.name: (_Walks(stage.losses), _Walks(stage.augmented)) for stage in config.stages}
         if augmentation is None and any(augmented.losses for _, augmented in self._walks.values()):
             raise UserError(
-                "this preset learns from augmented episodes; name a --speaker or an --augment file"
+                "this preset learns from augmented episodes; name a `speaker` or an `augment` file"
             )
         self._stages = [config.stage_at(iteration) for iteration in range(config.iterations)]
         self._label_rule = LABEL_RULES[config.labels]

@@ -137,7 +137,7 @@ class Comparison:
         out = Path(file)
         if out.suffix == ".svg":
             if not self.by_building:
-                raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
+                raise UserError(f"{out}: a picture shows distances from a row; name it with `against`")
             write_page(out, self.picture(alone=True))
             return
         if out.suffix == ".html":
@@ -161,9 +161,9 @@ def row_names(runs: Sequence[RunFolder], against: str | None = None) -> list[str
     described = [begun(run, Preset) for run in runs]
     names = group_names([(one.name, asdict(one.preset)) for one in described])
     if against is not None and against not in names:
-        raise UserError(f"--against {against}: no such row; there are: {', '.join(dict.fromkeys(names))}")
+        raise UserError(f"`against={against!r}`: no such row; there are: {', '.join(dict.fromkeys(names))}")
     if against is not None and len(set(names)) == 1:
-        raise UserError(f"--against {against}: all runs belong to that row; name runs of another one, too")
+        raise UserError(f"`against={against!r}`: all runs belong to that row; name runs of another one, too")
     return names
 
 

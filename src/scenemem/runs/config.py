@@ -46,7 +46,7 @@ class Sources:
 
     def __post_init__(self) -> None:
         if self.speaker is not None and self.augment is not None:
-            raise UserError("--speaker and --augment both say where augmented episodes come from; name one")
+            raise UserError("`speaker` and `augment` both say where augmented episodes come from; name one")
 
     @property
     def described(self) -> bool:

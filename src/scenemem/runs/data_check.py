@@ -278,9 +278,9 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
         must, may = ([file for file in files if not there[file]] for files in needed[name])
         if name == IMAGES.name:
             must.append("pictures of the views, or a file of image features")
-        fetch = [f"scenemem data fetch {name} --data {folder.root}"] if must or may else []
+        fetch = [f"scenemem data fetch {name} --data {folder.quoted}"] if must or may else []
         # how pictures become features depends on what one has; 'data fetch images' explains it
-        build = [] if name == IMAGES.name else [f"{TRACKS[name].command} --data {folder.root}"]
+        build = [] if name == IMAGES.name else [f"{TRACKS[name].command} --data {folder.quoted}"]
         states[name] = Readiness(sensor, False, [], must, may, fetch + build)
     return states
 
@@ -294,7 +294,7 @@ def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
         missing = [task.file.format(split) for split in task.splits if split not in sound]
         missing = missing if sound else [f"{name}/"]
         missing = missing if report.scans else [_GRAPHS, *missing]
-        commands = [f"scenemem data {task.command} --data {folder.root}"]
+        commands = [f"scenemem data {task.command} --data {folder.quoted}"]
         if not task.command:
             commands = ["see https://github.com/google-research-datasets/RxR"]
         if name == "r4r" and not {*task.splits} <= {*report.splits.get("r2r", {})}:

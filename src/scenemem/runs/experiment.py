@@ -74,16 +74,15 @@ class SpeakerSelection:
     split: str = DEV_UNSEEN
     """dev_unseen holds out a fixed share of the training buildings; the field's habit is val_unseen"""
     every: int = 200
-    """iterations between two validations; a multiple of save_every"""
+    """iterations between two validations, each of which is followed by a checkpoint"""
     save_every: int = 200
-    """iterations between two checkpoints"""
+    """iterations between two checkpoints, at the most"""
     metric: ClassVar[str] = "bleu"
 
     def __post_init__(self) -> None:
-        if self.save_every < 1 or self.every < 1 or self.every % self.save_every:
-            raise SettingError(
-                f"every must be a positive multiple of save_every, got {self.every} and {self.save_every}"
-            )
+        for name in ("every", "save_every"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -285,7 +284,7 @@ def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
     run.describe()
     opened = stored_speaker(run.best, experiment.folder, str(experiment.environment.world.device))
     if opened.environment.store.info.sha256 != experiment.environment.store.info.sha256:
-        advice = "train both with the same --features"
+        advice = "train both with the same `features`"
         raise UserError(f"the speaker in {run.root} sees other features than the agent; {advice}")
     return opened.speaker
 
@@ -442,5 +441,5 @@ def _chosen_store(data: DataConfig, folder: DataFolder) -> Path:
     stores = [store for store, _ in complete_stores(folder)] or folder.feature_files()
     if len(stores) > 1:
         names = ", ".join(file.stem for file in stores)
-        raise UserError(f"{folder.root} has several feature stores ({names}); name one with --features")
+        raise UserError(f"{folder.root} has several feature stores ({names}); name one with `features`")
     return stores[0] if stores else folder.feature_file("objects")  # which says how to build one

@@ -72,7 +72,7 @@ class RunFolder:
             stream = (self.root / ".lock").open("a+", encoding="utf-8", errors="replace")
         except OSError as error:
             reason = f"cannot be written ({error.strerror or error})"
-            raise UserError(f"{self.root}: {reason}; make it writable or choose another --out") from error
+            raise UserError(f"{self.root}: {reason}; make it writable or choose another `out`") from error
         with stream:
             if fcntl is not None:
                 _lock(stream.fileno(), self.root)
@@ -85,8 +85,8 @@ class RunFolder:
         """
         if self.has_checkpoint:
             raise UserError(
-                f"{self.root} already holds a run; continue it with --resume "
-                "or name another folder with --out"
+                f"{self.root} already holds a run; continue it with `resume=True` "
+                "or name another folder with `out`"
             )
         self._write_description(description)
         if config is not None:
@@ -122,7 +122,7 @@ class RunFolder:
             raise UserError(
                 f"{self.metrics}: cannot be written ({error.strerror or error}); "
                 "the last checkpoint is kept; free some space or make the folder writable, "
-                "then continue with --resume"
+                "then continue with `resume=True`"
             ) from error
 
     def logged(self) -> Iterator[dict[str, Any]]:
@@ -160,7 +160,7 @@ def _lock(handle: int, root: Path) -> None:
         owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "unknown"
         raise UserError(
             f"{root} is being trained by another process ({owner}); "
-            "wait until it has ended, or name another folder with --out"
+            "wait until it has ended, or name another folder with `out`"
         ) from error
     except OSError:  # a file system without locks: better no lock than no training
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import resource
 import secrets
 import signal
@@ -50,6 +51,7 @@ WORTH_MEASURING = 100
 
 _SHOWN = 70  # characters of a setting in a message
 _NUMBER = 4  # bytes
+_LONG_STEP = 5.0  # seconds; when a training is to stop, one that takes longer is announced
 _DAY = 86_400  # seconds
 _GLOBAL, _SAMPLING, _DEVICE = "random.global", "random.sampling", "random.device"
 
@@ -89,9 +91,13 @@ class StopRequest:
     """Catches Ctrl-C and signals that end a program, until the work comes to a good place to stop.
 
     A second one ends the program at once. Outside of the main thread nothing is caught.
+
+    Args:
+        noticed: called when the first one comes and the work goes on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, noticed: Callable[[], None] = lambda: None) -> None:
+        self._noticed = noticed
         self.number: int | None = None  # of the signal that came
         self._at_once = False
 
@@ -113,7 +119,8 @@ class StopRequest:
     def _request(self, number: int, _frame: FrameType | None) -> None:
         second, self.number = self.number is not None, number
         if second or self._at_once:
-            raise Interrupted("interrupted; the last checkpoint is kept, continue with --resume", number)
+            raise Interrupted("interrupted; the last checkpoint is kept, continue with `resume=True`", number)
+        self._noticed()
 
 
 @dataclass(eq=False)
@@ -126,7 +133,8 @@ class TrainingLoop:
     selection: SelectionConfig | SpeakerSelection  # when to save, to validate, and which weights are best
     metadata: Mapping[str, Any]  # plain values stored with every checkpoint: preset, vocabulary, ...
     watch: Callable[[TrainingStatus], None] | None = None  # called after every step
-    advice: str = "continue with --resume"  # how to go on, when the run is stopped
+    advice: str = "continue with `resume=True`"  # how to go on, when the run is stopped
+    announce: Callable[[str], None] = lambda _: None  # told when stopping takes a while
 
     def __post_init__(self) -> None:
         self.metadata = json.loads(json.dumps(self.metadata))  # as a checkpoint gives it back: no tuples
@@ -135,7 +143,9 @@ class TrainingLoop:
         self._earlier = 0.0  # processor seconds spent on the run before this process
         self._started = time.process_time()
         self._unlogged = Unlogged()
-        self._stop = StopRequest()
+        self._step_began: float | None = None  # while a step is taken
+        self._step_took: float | None = None  # the last one, in seconds
+        self._stop = StopRequest(self._say_how_long)
         self._loggers = open_loggers(self.folder) if self.trainer.group.is_main else []
 
     def resume(self) -> None:
@@ -171,7 +181,7 @@ class TrainingLoop:
         try:
             checkpoint = read_checkpoint(previous)
         except DataError as error:
-            reason = f"has no good checkpoint: {problem}; {error}; begin again with --out"
+            reason = f"has no good checkpoint: {problem}; {error}; begin again with another `out`"
             raise DataError(self.folder.root, reason) from error
         warnings.warn(f"{problem}; the run goes on from the one before it, {previous}", stacklevel=3)
         return checkpoint, previous
@@ -205,9 +215,10 @@ class TrainingLoop:
             if self._unlogged.steps and self._is_due():  # it was stopped while it validated
                 self._log(0.0)
             while trainer.iteration < last:
-                started = time.perf_counter()
+                self._step_began = started = time.perf_counter()
                 report = trainer.step()
-                seconds += time.perf_counter() - started
+                self._step_began, self._step_took = None, time.perf_counter() - started
+                seconds += self._step_took
                 walked += report.episodes
                 self._unlogged.add(report)
                 speed = walked / seconds
@@ -218,10 +229,21 @@ class TrainingLoop:
                 if trainer.group.any(self._stop.number is not None):
                     self._save_and_end()
 
+    def _say_how_long(self) -> None:
+        """Announce how long a stop will take, unless that is not worth it."""
+        if self._step_began is None or not self.trainer.group.is_main:
+            return
+        left = "it is the first, so how long is not known"
+        if self._step_took is not None:
+            if self._step_took < _LONG_STEP:
+                return
+            left = f"about {duration(max(0.0, self._step_began + self._step_took - time.perf_counter()))}"
+        self.announce(f"finishing the step before saving ({left}); a second signal ends at once")
+
     def _is_due(self) -> bool:
-        """Whether it is time to log and save."""
-        iteration = self.trainer.iteration
-        return iteration == self.trainer.config.iterations or iteration % self.selection.save_every == 0
+        """Whether it is time to log and save; whenever it is time to validate, too."""
+        pauses = self.trainer.config.iterations, self.selection.save_every, self.selection.every
+        return any(self.trainer.iteration % pause == 0 for pause in pauses)
 
     def _log(self, speed: float) -> None:
         """Log, validate when it is time, and save."""
@@ -394,7 +416,8 @@ class TensorBoardLogger:
     def write(self, line: dict[str, Any]) -> None:
         """Add the numbers of one line at its iteration."""
         for name, value in scalars(line).items():
-            self._writer.add_scalar(name, value, line["iteration"])
+            tag = re.sub(r"[^-/\w.]", "_", name)  # it has no spaces, which names of losses have
+            self._writer.add_scalar(tag, value, line["iteration"])
         self._writer.flush()
 
     def close(self) -> None:

@@ -290,10 +290,10 @@ class LoadedAgent:
             seed: of sampled candidates.
         """
         if traces < 0:
-            raise UserError(f"--traces must be 0 or more, got {traces}")
+            raise UserError(f"`traces` must be 0 or more, got {traces}")
         if speaker is not None:
             if processes > 1:
-                raise UserError("with a speaker one process walks; leave out --processes or --speaker")
+                raise UserError("with a speaker one process walks; leave out `processes` or `speaker`")
             from scenemem.runs.weights import find_run  # which opens runs itself
 
             helped = self.with_speaker(find_run(speaker), Reranking(candidates, speaker_weight, seed))
@@ -339,7 +339,7 @@ class LoadedAgent:
         if reranking.candidates != 1:
             raise UserError(
                 f"{self.path} searches, and a speaker chooses among the routes of one search; "
-                "leave out --candidates"
+                "leave out `candidates`"
             )
         search, weight = PragmaticSearch(agent, scorer, reranking.weight), {"weight": reranking.weight}
         return replace(self, helped=WithSpeaker(search, speaker, weight))
@@ -366,7 +366,7 @@ class LoadedAgent:
         if self.helped is not None:
             at_once = max(1, _AT_ONCE // self.helped.settings.get("candidates", 1))
         elif processes > 1 and self.world.device.type != "cpu":
-            raise UserError("several processes walk on the CPU; leave out --processes or --device")
+            raise UserError("several processes walk on the CPU; leave out `processes` or `device`")
         elif processes > 1:
             walker = WorkerPool(self.file, self.experiment.folder, processes)
         with walker as opened:
@@ -380,7 +380,7 @@ class LoadedAgent:
         if isinstance(self.helped.walker, CandidateWalker):
             raise UserError(
                 f"{self.path} does not search, and a walk chosen among candidates cannot be watched; "
-                "leave out --speaker"
+                "leave out `speaker`"
             )
         origin = msgspec.structs.replace(origin, reranking=self.helped.reranking)
         name = f"{name} with {self.helped.speaker.root.name}"
@@ -510,12 +510,12 @@ def check_run(run: RunFolder, checkpoint: Which, *, houses: bool) -> None:
     """
     learned_from = run.describe().get("data", {})
     if not run.checkpoint(checkpoint).is_file():
-        raise UserError(f"{run.root} has no {checkpoint} checkpoint yet; let it train on with --resume")
+        raise UserError(f"{run.root} has no {checkpoint} checkpoint yet; let it train on with `resume=True`")
     if houses and learned_from.get("features", ENCODER) != ENCODER:
         folder = f" in '{learned_from['folder']}'" if "folder" in learned_from else ""
         raise UserError(
             f"{run.root} was trained on '{learned_from['features']}'{folder}, not on the embedded houses; "
-            "name that data folder with --data DIR"
+            "name that data folder with `data='DIR'`"
         )
 
 
@@ -544,7 +544,7 @@ class WorkerPool:
             return joined(list(shares))
         except BrokenProcessPool as error:
             raise UserError(
-                "a process of the evaluation is gone, perhaps for lack of memory; use fewer --processes"
+                "a process of the evaluation is gone, perhaps for lack of memory; use fewer `processes`"
             ) from error
 
 

@@ -304,10 +304,10 @@ def _telling_ids(walkers: list[TracedAgent], agents: list[LoadedAgent], split: s
     first = walkers[0]
     if not first.episodes.has_goals:
         raise UserError(
-            f"'{first.episodes.name}' keeps its goals secret, so nothing can be chosen; name an --episode"
+            f"'{first.episodes.name}' keeps its goals secret, so nothing can be chosen; name an `episode`"
         )
     if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
-        raise UserError("the two runs walk different episodes; name one that both have with --episode")
+        raise UserError("the two runs walk different episodes; name one that both have with `episode`")
     own, *others = [agent.results(split) for agent in agents]
     chosen = telling(first, own, count, *others)
     return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])

@@ -145,7 +145,7 @@ class LoadedSpeaker:
             seed: chooses the random paths.
         """
         if (path is not None) + (start is not None or goal is not None) + (count is not None) != 1:
-            raise UserError("say what to describe: --path A,B,C or --start A --goal B or --count N")
+            raise UserError("say what to describe: `path`, `start` and `goal`, or `count`")
         references: Sequence[tuple[str, ...]] = ((),)
         if count is not None:
             viewpoints, headings, references = self._random_paths(split, count, seed)
@@ -153,7 +153,7 @@ class LoadedSpeaker:
             if path is not None:
                 viewpoints = _viewpoints(self.world, scan, path).unsqueeze(0)
             elif start is None or goal is None:
-                raise UserError("a shortest path needs both ends: --start A --goal B")
+                raise UserError("a shortest path needs both ends: `start` and `goal`")
             else:
                 ends = _viewpoints(self.world, scan, [start, goal])
                 viewpoints = shortest_paths(self.world, ends[:1], ends[1:])[0]
@@ -209,11 +209,11 @@ class LoadedSpeaker:
             progress: called with (paths described, paths in all).
         """
         if descriptions < 1:
-            raise UserError(f"--descriptions must be 1 or more, got {descriptions}")
+            raise UserError(f"`descriptions` must be 1 or more, got {descriptions}")
         if descriptions > 1 and not sample:
-            raise UserError("--descriptions compares texts that differ; add --sample")
+            raise UserError("`descriptions` compares texts that differ; add `sample=True`")
         if not 0 < keep <= 1:
-            raise UserError(f"--keep must be above 0 and at most 1, got {keep}")
+            raise UserError(f"`keep` must be above 0 and at most 1, got {keep}")
         randomness = torch.Generator().manual_seed(seed)
         choose = Sample(randomness) if sample else take_best
         batches, done = Batches(len(self._pool), _AT_ONCE, seed), 0
@@ -265,7 +265,7 @@ class LoadedSpeaker:
         """Paths of a split (B, T), their headings (B,), and the instructions of people."""
         paths = paths_of(self.experiment.episodes(split))
         if not 1 <= count <= len(paths):
-            raise UserError(f"--count must be in 1..{len(paths)}, the paths of {split}, got {count}")
+            raise UserError(f"`count` must be in 1..{len(paths)}, the paths of {split}, got {count}")
         rows = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
         references = [paths.references[row] for row in rows.tolist()]
         return paths.episodes.path[rows], paths.episodes.heading[rows], references
@@ -303,5 +303,5 @@ def _scan_of(world: World, viewpoint: str) -> str:
         raise UserError(f"no scan has an included viewpoint '{viewpoint}'")
     if len(found) > 1:
         names = ", ".join(world.scans[number] for number in found)
-        raise UserError(f"several scans have a viewpoint '{viewpoint}' ({names}); name one with --scan")
+        raise UserError(f"several scans have a viewpoint '{viewpoint}' ({names}); name one with `scan`")
     return world.scans[found[0]]

@@ -77,7 +77,7 @@ class Settings(Generic[P]):
         """Refuse the embedded houses, when no folder was named, for a configuration of other data."""
         if not named and self.folder not in (None, folder.root.name):
             raise UserError(
-                f"this configuration was written for the data folder '{self.folder}'; name --data"
+                f"this configuration was written for the data folder '{self.folder}'; name `data`"
             )
 
 
@@ -150,11 +150,12 @@ def run_training(
 ) -> None:
     """Train an agent or a speaker into a run folder; a run that is there already is only resumed if asked.
 
-    ``watch`` is called after every step, ``announce`` with the cost of the training before it begins; a dry
-    run ends after that and writes nothing.
+    ``watch`` is called after every step, ``announce`` with the cost of the training before it begins and,
+    when it is to stop in a long step, with how long that takes; a dry run ends after the cost and writes
+    nothing.
     """
     if settings.seed < 0:
-        raise UserError(f"--seed must be 0 or more, got {settings.seed}")
+        raise UserError(f"`seed` must be 0 or more, got {settings.seed}")
     experiment, trainer, validate = (
         _speaker_job(settings, folder)
         if isinstance(settings.preset, SpeakerPreset)
@@ -166,7 +167,8 @@ def run_training(
         (announce or print)(measured_cost(trainer))
         return
     advice = _advice(settings, folder, out)
-    loop = TrainingLoop(trainer, out, validate, settings.preset.selection, metadata, watch, advice)
+    selection, say = settings.preset.selection, announce or (lambda _: None)
+    loop = TrainingLoop(trainer, out, validate, selection, metadata, watch, advice, say)
     with out.locked() if group.is_main else nullcontext():
         if resume and out.has_checkpoint:
             loop.resume()
@@ -202,7 +204,7 @@ def _begin_with(
     if resume and any(True for _ in out.logged()):
         raise UserError(
             f"{out.root} has metrics but no checkpoint to continue from (neither '{out.last.name}' nor "
-            f"'{out.previous.name}' in {out.last.parent}); put one back, or begin again in another --out"
+            f"'{out.previous.name}' in {out.last.parent}); put one back, or begin again in another `out`"
         )
     noted: dict[str, str] = {}
     if resume and out.description.is_file():
@@ -216,7 +218,7 @@ def _begin_with(
     if noted.get("sha256", digest) != digest:
         raise UserError(
             f"{out.root} was to begin with {run.root}, whose weights have changed since then; "
-            "begin again in another --out"
+            "begin again in another `out`"
         )
     return {"run": str(place), "sha256": digest}
 

@@ -158,7 +158,7 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:
-            raise UserError(f"--timeout must be more than 0 seconds, got {self.seconds}")
+            raise UserError(f"`timeout` must be more than 0 seconds, got {self.seconds}")
         if self.attempts < 1:
             raise UserError(f"attempts must be 1 or more, got {self.attempts}")
 

@@ -32,7 +32,7 @@ def check_exclusive(*, hop_prior: bool, final_backtrack: bool) -> None:
     if hop_prior and final_backtrack:
         raise SettingError(
             "hop_prior and final_backtrack exclude each other: the prior has its own place to end at; "
-            "add --model.no-final-backtrack"
+            "add `model.final_backtrack=False`"
         )
 
 
@@ -110,7 +110,7 @@ class SSMPlusConfig(SSMConfig):
                 "restore_state and read_before_update exclude each other: a restored state has none before it"
             )
         if self.hints and self.stay_score:
-            raise SettingError("hints hold a score for staying already; add --model.no-stay-score")
+            raise SettingError("hints hold a score for staying already; add `model.stay_score=False`")
         check_exclusive(hop_prior=self.hop_prior, final_backtrack=self.final_backtrack)
 
     def walk_options(self) -> WalkOptions:

@@ -155,7 +155,8 @@ def load_split(folder: DataFolder, world: World, task: str, split: str) -> Episo
     within = [episode for episode in episodes if episode.scan not in elsewhere]
     if not within:
         seen = f"all of its {len(episodes):,} paths lie in buildings without features"
-        raise DataError(file, f"{seen}; choose another split, for training with --selection.split dev_unseen")
+        advice = "choose another split, for training with `selection.split='dev_unseen'`"
+        raise DataError(file, f"{seen}; {advice}")
     if elsewhere:
         used = f"{len(within):,} of {len(episodes):,} paths are used"
         warnings.warn(f"{file}: {used}; the others lie in buildings without features", stacklevel=2)
@@ -212,7 +213,7 @@ def held_out_scans(scans: Iterable[str]) -> tuple[str, ...]:
     """The scans that form ``dev_unseen``, chosen by the hash of their names."""
     names = sorted(set(scans), key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     if len(names) < 2:
-        advice = "select checkpoints on another split with --selection.split"
+        advice = "select checkpoints on another split with `selection.split`"
         raise UserError(f"there is only {len(names)} training scan, so none can be held out; {advice}")
     return tuple(sorted(names[: max(1, round(len(names) * HELD_OUT_SHARE))]))
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.agents.agent import Agent, DecisionPoint, Observations
+from scenemem.errors import SettingError
 from scenemem.features.store import CandidateFeatures
 from scenemem.models.navigator import (
     Instructions,
@@ -295,9 +296,9 @@ class ProgressMonitor(nn.Module):
         """attention: (X, L)  hidden, cell: (X, H)  seen: (X, A)  ->  (X,)"""
         missing = self.words - attention.shape[1]
         if missing < 0:
-            raise ValueError(
+            raise SettingError(
                 f"the progress monitor was built for {self.words} words, got {attention.shape[1]}; "
-                f"set --model.monitor-words to {attention.shape[1]} or more"
+                f"set `model.monitor_words` to {attention.shape[1]} or more"
             )
         memory = torch.sigmoid(self.gate(torch.cat([hidden, seen], dim=-1))) * torch.tanh(cell)
         padded = nn.functional.pad(attention, (0, missing))
