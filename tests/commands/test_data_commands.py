@@ -65,8 +65,8 @@ def test_feature_stores_are_listed_and_satisfy_the_need(own_data: Path) -> None:
     write_features(own_data, "whole", track="captions")
     write_features(own_data, "part", keys=slice(5))
     report = _report(own_data)
-    found = [(one.name, one.viewpoints, one.complete, one.track) for one in report.features]
-    assert found == [("part", 5, False, ""), ("whole", 32, True, "captions")]
+    found = [(one.name, one.viewpoints, one.complete, one.buildings, one.track) for one in report.features]
+    assert found == [("part", 5, False, 0, ""), ("whole", 32, True, 3, "captions")]
     anywhere = {name for name, preset in PRESETS.items() if preset.data.features is None}
     assert not set(report.needs) & anywhere
 

@@ -261,7 +261,11 @@ def _contents(report: FolderReport) -> Table:
     if report.path_pool is not None:
         rows.append(("path pool", f"{report.path_pool:,} pairs in the training scans"))
     for store in report.features:
-        covers = "all viewpoints" if store.complete else f"only {store.viewpoints:,} viewpoints"
+        covers = (
+            "all viewpoints"
+            if store.complete
+            else (f"only {store.viewpoints:,} viewpoints ({store.buildings} whole buildings)")
+        )
         track = f"track {store.track}" if store.track else "no track: built by hand"
         rows.append((f"features '{store.name}'", f"{store.width:,} columns, {covers}, {track}"))
     rows += [(what, f"{records:,} records") for what, records in report.annotations.items()]

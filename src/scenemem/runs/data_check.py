@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
+from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS, covered_scans
 from scenemem.formats.annotations import (
     PUBLISHED,
     CaptionFiles,
@@ -90,6 +90,7 @@ class StoreState:
     complete: bool
     track: str = ""  # empty in stores of older versions
     encoder: str = ""  # what made the features
+    buildings: int = 0  # that it has whole, and can be trained on
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,8 @@ def _check_features(
 ) -> None:
     def verify(file: Path) -> None:
         info = verify_store(file)
-        complete = world is not None and set(world.names) <= set(info.keys)
-        about = info.width, len(info.keys), complete, info.track, info.encoder
+        whole, lacks = ([], "graphs") if world is None else covered_scans(info, world)
+        about = info.width, len(info.keys), not lacks, info.track, info.encoder, len(whole)
         report.features.append(StoreState(file.stem, *about))
 
     report.read_each("verifying features", folder.feature_files(), verify, progress)
@@ -339,14 +340,14 @@ def _caption_files(folder: DataFolder) -> list[CaptionFiles]:
 
 def _needs(report: FolderReport) -> dict[str, str]:
     """The track or task that each preset waits for; presets that can start are left out."""
-    complete = {state.name for state in report.features if state.complete}
+    usable = {state.name for state in report.features if state.buildings}
     needs = {}
     for name, preset in PRESETS.items():
         waits = []
         wanted = preset.data.features
-        if wanted is None and not complete:
+        if wanted is None and not usable:
             waits.append("any track")
-        elif wanted is not None and wanted not in complete:
+        elif wanted is not None and wanted not in usable:
             waits.append(f"track {wanted}")
         if "train" not in report.splits.get(preset.data.task, {}):
             waits.append(f"task {preset.data.task}")
