@@ -60,8 +60,8 @@ def test_feature_stores_are_listed(own_data: Path) -> None:
     write_features(own_data, "whole", track="captions")
     write_features(own_data, "part", keys=slice(5))
     report = _report(own_data)
-    found = [(one.name, one.viewpoints, one.complete, one.track) for one in report.features]
-    assert found == [("part", 5, False, ""), ("whole", 32, True, "captions")]
+    found = [(one.name, one.viewpoints, one.complete, one.buildings, one.track) for one in report.features]
+    assert found == [("part", 5, False, 0, ""), ("whole", 32, True, 3, "captions")]
 
 
 def test_every_track_is_there_or_has_what_builds_it(own_data: Path, shell: Shell) -> None:

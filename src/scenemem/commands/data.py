@@ -260,7 +260,11 @@ def contents(report: FolderReport) -> Table:
     if report.path_pool is not None:
         rows.append(("path pool", f"{report.path_pool:,} pairs in the training scans"))
     for store in report.features:
-        covers = "all viewpoints" if store.complete else f"only {store.viewpoints:,} viewpoints"
+        covers = (
+            "all viewpoints"
+            if store.complete
+            else (f"only {store.viewpoints:,} viewpoints ({store.buildings} whole buildings)")
+        )
         track = f"track {store.track}" if store.track else "no track: built by hand"
         about = f"{store.width:,} columns, {covers}, {track}, sha256 {store.sha256[:16]}"
         rows.append((f"features '{store.name}'", about))

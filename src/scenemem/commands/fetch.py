@@ -87,7 +87,7 @@ def data_convert(
     Rooms: .house files, a folder of them, or vp2room_label.json. Objects: category_mapping.tsv, a BBox
     folder or archive, objpos.json. Word vectors: a GloVe .txt or .zip file, of which the words of the data
     folder are kept, or an .npy table beside its *_vocab.txt. Captions of LangNav and NavGPT are read as they
-    are: put them into captions/.
+    are: put them into captions/. Graphs of buildings of your own: see docs/graphs.md.
 
     Args:
         originals: the files or folders; their order does not matter.

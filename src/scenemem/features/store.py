@@ -198,10 +198,9 @@ def covered_scans(info: StoreInfo, world: World) -> tuple[list[str], str]:
     cut = [scan for scan in world.scans if 0 < found[scan] < sizes[scan]]
     partial = [f"{scan} ({found[scan]} of {sizes[scan]})" for scan in cut]
     lacks = f"lacks {sizes.total() - found.total():,} of {sizes.total():,} viewpoints"
-    return whole, (
-        f"{lacks}; it has all of {len(whole)} of {len(world.scans)} buildings ({listed(whole)}), "
-        f"and parts of {len(partial)} ({listed(partial)})"
-    )
+    there = f"it has all of {len(whole)} of {len(world.scans)} buildings ({listed(whole)})"
+    parts = f", and parts of {listed(partial)}" if partial else ""
+    return whole, f"{lacks}; {there if whole else 'it has no building whole'}{parts}"
 
 
 def projections(values: NDArray[np.float16]) -> NDArray[np.float16]:

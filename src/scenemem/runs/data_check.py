@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
+from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS, covered_scans
 from scenemem.formats.annotations import (
     PUBLISHED,
     CaptionFiles,
@@ -101,6 +101,7 @@ class StoreState:
     track: str = ""  # empty in stores of older versions
     encoder: str = ""  # what made the features
     sha256: str = ""
+    buildings: int = 0  # that it has whole, and can be trained on
 
 
 @dataclass(frozen=True)
@@ -234,8 +235,8 @@ def _check_features(
 ) -> None:
     def verify(file: Path) -> None:
         info = verify_store(file)
-        complete = world is not None and set(world.names) <= set(info.keys)
-        about = info.width, len(info.keys), complete, info.track, info.encoder, info.sha256
+        whole, lacks = ([], "graphs") if world is None else covered_scans(info, world)
+        about = info.width, len(info.keys), not lacks, info.track, info.encoder, info.sha256, len(whole)
         report.features.append(StoreState(file.stem, *about))
 
     report.read_each("verifying features", folder.feature_files(), verify, progress)

@@ -418,7 +418,9 @@ def _reopened(
 def _environment(store: Path, folder: DataFolder, device: str) -> Environment:
     world = load_world(folder.connectivity)
     scans, lacks = covered_scans(read_store_info(store), world)
-    if lacks and scans:
+    if lacks and not scans:
+        raise DataError(store, f"{lacks}; convert features of all viewpoints of a building or more")
+    if lacks:
         warnings.warn(f"{store}: {lacks}; instructions elsewhere are left out", stacklevel=2)
         world = load_world(folder.connectivity, scans=scans)
     features = open_store(store, world)
