@@ -18,18 +18,15 @@ from scenemem.evaluation.bootstrap import Estimate
 from scenemem.formats.traces import Trace
 from scenemem.viewer.charts import (
     SERIES,
-    Bins,
     ChartPoint,
     Frame,
     draw_curves,
-    draw_histogram,
     draw_intervals,
     draw_shares,
     round_axis,
-    round_bins,
     round_step,
 )
-from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
+from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnails, write_figure
 from scenemem.viewer.narration import DrawnWalk
 from scenemem.viewer.pages import render_macro
 from scenemem.viewer.scenery import Doorway, RoomOutline, Scenery
@@ -97,48 +94,6 @@ def test_curves_are_told_in_words_and_differ_without_colour() -> None:
     assert marks[SERIES] == marks[0], "more series begin again"
 
 
-@given(NUMBERS, st.booleans())
-def test_every_value_falls_into_one_bin(values: list[float], whole: bool) -> None:
-    if whole:
-        values = [float(round(value)) for value in values]
-    bins = round_bins(values, whole=whole)
-    assert sum(bins.shares(values)) == pytest.approx(1.0)
-    assert len(bins.names()) == len(bins) == len(set(bins.names()))
-    assert len(bins) <= 16
-    for value in values:
-        number = bins.number(value)
-        assert bins.edges[number] <= value * (1 + 1e-6) + 1e-9
-        assert value <= bins.edges[number + 1] * (1 + 1e-6) or number == len(bins) - 1
-
-
-def test_whole_numbers_have_a_bin_each_and_the_far_end_shares_one() -> None:
-    bins = round_bins([3.0, 4, 4, 5, 6], whole=True)
-    assert list(bins.edges) == [3, 4, 5, 6, 7]
-    assert bins.names() == ["3", "4", "5", "6"]
-    assert bins.shares([4.0, 4, 6]) == [0, 2 / 3, 0, 1 / 3]
-    axis = bins.axis("hops")
-    assert axis.ticks == {3.5: "3", 4.5: "4", 5.5: "5", 6.5: "6"}
-    assert Bins((0, 2, 4), open_ended=True, whole=True).names() == ["0 to 1", "2 or more"]
-    far = round_bins([float(value % 10) for value in range(1000)] + [500.0])
-    assert far.open_ended
-    assert far.number(500.0) == len(far) - 1
-    assert far.names()[-1].endswith("or more")
-
-
-def test_a_histogram_is_as_high_as_its_shares() -> None:
-    bins = Bins((0, 1, 2), open_ended=False)
-    values, line = {"a": [0.5, 0.6, 0.7, 1.5]}, (1.0, "1 m")
-    chart = draw_histogram(values, bins, title="Length", across="metres", line=line)
-    picture = ElementTree.fromstring(chart)
-    (outline,) = picture.findall("g/path[@class='line']")
-    frame = Frame(round_axis("", [0, 2]), round_axis("", [0, 75.0]))
-    corners = _places(outline.attrib["d"])
-    heights = [0, 75, 75, 25, 25, 0]
-    assert [y for _, y in corners] == [frame.y(height) for height in heights]
-    assert picture.findtext("text[@class='tick'][last()]") == "1 m"
-    assert picture.attrib["aria-label"] == "Length in metres: a most often 0 to 1"
-
-
 def test_bars_are_cut_into_their_shares_and_told_in_words() -> None:
     chart = draw_shares({"<a>": {"good": 0.75, "bad": 0.25, "none": 0.0}}, tones="ends")
     assert re.findall(r"flex-basis:([\d.]+)%", chart) == ["75.000", "25.000"], "nothing is drawn for nothing"
@@ -204,7 +159,7 @@ ROOMS = Scenery(
 def _kinds(trace: Trace) -> dict[str, list[dict[str, str]]]:
     """What is drawn, by kind."""
     kinds: dict[str, list[dict[str, str]]] = {}
-    for element in ElementTree.fromstring(draw_thumbnail(DrawnWalk.of(trace, {}), ROOMS)):
+    for element in ElementTree.fromstring(draw_thumbnails([DrawnWalk.of(trace, {})], ROOMS)[0]):
         kinds.setdefault(element.attrib["class"], []).append(element.attrib)
     return kinds
 
@@ -215,11 +170,11 @@ def test_every_floor_of_the_walk_is_drawn_and_the_goal_with_it(turning_back: Tra
     building = {"wall": 1, "gap": 1, "path": 3}
     walk = {"reference": 4, "walked": 5, "jumped": 1, "begin": 1, "goal": 1, "finish": 1}
     assert kinds == {**building, **walk, "name": 2}
-    picture = ElementTree.fromstring(draw_thumbnail(DrawnWalk.of(turning_back, {}), ROOMS))
+    picture = ElementTree.fromstring(draw_thumbnails([DrawnWalk.of(turning_back, {})], ROOMS)[0])
     assert [text.text for text in picture.findall(f"{SVG}text")] == ["Floor 1", "Floor 2"]
     assert picture.get("aria-label") == "Map: the path ssm walked, going back on the way"
     nasty = change(turning_back, agent='"><script>')
-    assert "<script" not in draw_thumbnail(DrawnWalk.of(nasty, {}), Scenery())
+    assert "<script" not in draw_thumbnails([DrawnWalk.of(nasty, {})], Scenery())[0]
 
 
 def test_everything_is_inside_the_frame_and_north_is_up_and_returns_are_beside(turning_back: Trace) -> None:

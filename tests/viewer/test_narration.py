@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenemem.formats.traces import Decision, Ending, Memory, Move, Option, Scores, Trace, Word
-from scenemem.viewer.narration import QUOTED, DrawnWalk, Marks, compared, cues, levels, quoted
+from scenemem.viewer.narration import QUOTED, DrawnWalk, Marks, compared, levels, quoted
 
 change = msgspec.structs.replace
 
@@ -49,8 +49,8 @@ def test_every_move_and_the_end_are_told(turning_back: Trace) -> None:
         "View words: “sofa”; direction words: “Go”.",
         "Move 2: it goes east to new place B, 60 % sure. View words: “sofa”; direction words: “Go”.",
         "Move 3: it is in a dead end (no unvisited neighbour) and turns back to place 2 (hallway), "
-        "2.0 m back on its map (80 % against 20 % for staying here). What counts most is the view: what "
-        "it saw there matches the shaded words. View words: “sofa”; direction words: “Go”.\n"
+        "2.0 m back on its map, 80 % sure, mainly because of the view. "
+        "View words: “sofa”; direction words: “Go”.\n"
         "From there it goes north to new place A (kitchen), 75 % sure. "
         "View words: “past”; direction words: “sofa”.",
         "Move 4: it goes north to new place A, the only option. No word stands out.",
@@ -63,19 +63,12 @@ def test_every_move_and_the_end_are_told(turning_back: Trace) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        (
-            {"visual": 0.5, "geometric": 9.0, "logit": 5.0},
-            "What counts most is the direction: where it lies matches the underlined words.",
-        ),
-        (
-            {"visual": -0.5, "geometric": -3.0, "logit": 5.0},
-            "What counts most are the hints: how near and how recent it is, and how well its open ways "
-            "scored; the view and the direction count against it.",
-        ),
-        ({"visual": -0.5, "logit": 5.0}, "open ways scored; the view counts against it."),
-        ({"visual": None}, "2.0 m back on its map (80 % against 20 % for staying here). View words"),
-        ({"visual": 0.5, "logit": 1.0}, "(80 % against 20 % for staying here). View words"),
-        ({"walk": None}, "turns back to place 2 (80 % against 20 % for staying here). What counts"),
+        ({"visual": 0.5, "geometric": 9.0, "logit": 5.0}, "80 % sure, mainly because of the direction. View"),
+        ({"visual": -0.5, "geometric": -3.0, "logit": 5.0}, "80 % sure, mainly because of the hints. View"),
+        ({"visual": -0.5, "logit": 5.0}, "80 % sure, mainly because of the hints. View"),
+        ({"visual": None}, "2.0 m back on its map, 80 % sure. View words"),
+        ({"visual": 0.5, "logit": 1.0}, "2.0 m back on its map, 80 % sure. View words"),
+        ({"walk": None}, "turns back to place 2, 80 % sure, mainly because of the view."),
     ],
 )
 def test_the_strongest_cue_is_the_reason(
@@ -85,7 +78,7 @@ def test_the_strongest_cue_is_the_reason(
     back = change(back, options=(change(back.options[0], **changes), back.options[1]))
     told, spoken = _told(turning_back, 2, decisions=(back, north)), compared(back)
     assert reason in told
-    assert spoken is None or ("the view: what" in told) == (spoken[0] == max(spoken) > 0)
+    assert spoken is None or ("of the view. " in told.split("\n")[0]) == (spoken[0] == max(spoken) > 0)
 
 
 def test_near_ties_are_close_calls(turning_back: Trace) -> None:
@@ -95,25 +88,24 @@ def test_near_ties_are_close_calls(turning_back: Trace) -> None:
     first, (back, north) = turning_back.moves[0].decisions[0], turning_back.moves[2].decisions
     tie = "to new place A, a close call (54 % against 46 % for stopping)."
     assert tie in told(0, _with_chances(first, 0.54, 0.46))
-    tie = "(a close call, 52 % against 48 % for staying here)"
+    tie = "2.0 m back on its map, a close call (52 % against 48 % for staying here), mainly"
     assert tie in told(2, _with_chances(back, 0.52, 0.48), north)
     three = change(back, options=(*back.options, Option(0, 0.0, 0.0, node=0)))
-    tie = "(a close call, 45 % against 15 % for staying here and 40 % for place 1)"
+    tie = "a close call (45 % against 40 % for place 1)"
     assert tie in told(2, _with_chances(three, 0.45, 0.15, 0.4), north)
     alone = change(back, options=(change(back.options[0], probability=1.0),))
-    assert "2.0 m back on its map. View words" in told(2, alone, north)
+    assert "2.0 m back on its map, the only option. View words" in told(2, alone, north)
 
 
-def test_stopping_quotes_the_view_words(turning_back: Trace) -> None:
+def test_stopping_quotes_the_words_that_are_marked(turning_back: Trace) -> None:
     stop = _with_chances(turning_back.moves[0].decisions[0], 0.1, 0.9, choice=1)
     assert _after(turning_back, 0, walk=(0,), decisions=(stop,)) == [
-        "Move 1: it stops, 90 % sure. View words: “sofa”."
+        "Move 1: it stops, 90 % sure. View words: “sofa”; direction words: “Go”."
     ]
     only = Decision("action", (Option(2, 1.0, 0.0, stop=True, node=2),), 0)
     stay = _with_chances(turning_back.moves[2].decisions[0], 0.2, 0.8, choice=1)
     assert _after(turning_back, 2, walk=(2,), decisions=(stay, only))[2] == (
-        "Move 3: it stops, the only option: it has no unvisited neighbour, "
-        "and it does not turn back to place 2 (20 % against 80 %)."
+        "Move 3: it stops, the only option: it has no unvisited neighbour."
     )
 
 
@@ -122,11 +114,10 @@ def test_what_is_not_there_is_not_told(turning_back: Trace) -> None:
     plain = change(first, attention=None, weights=None)
     told = _told(turning_back, 0, decisions=(plain,), memory=None)
     assert told == "Move 1: it goes east to new place A, 90 % sure."
-    assert cues(plain, plain.options[0]) is None
+    assert compared(plain) is None
     memory = change(turning_back.moves[2].memory, frontier=(False, True, True))  # type: ignore[type-var]
     told = _told(turning_back, 2, memory=memory)
     assert told.startswith("Move 3: it turns back to place 2"), "no dead end"
-    assert "20 % for going on from here)" in told
     on, stop = (change(option, visual=0.0, geometric=0.0) for option in first.options)
     against = change(first, options=(change(on, logit=0.0), change(stop, logit=-2.0)))
     told = _told(turning_back, 0, decisions=(against,))

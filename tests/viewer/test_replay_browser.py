@@ -20,7 +20,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Decision, Option, Trace, Way
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
-from scenemem.viewer.drawing import draw_thumbnail
+from scenemem.viewer.drawing import draw_thumbnails
 from scenemem.viewer.narration import DrawnWalk, Step
 from scenemem.viewer.replay import Replay, replay_page, write_index, write_replay
 from scenemem.viewer.scenery import Doorway, Look, RoomOutline, SceneLabel, Scenery
@@ -77,7 +77,7 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
         for walk, path in zip(walks, ((0, 1, 3), (0, 1)), strict=True)
     ]
     files["routes"].write_text(replay_page(routes, scenery), encoding="utf-8")
-    cards = [(walk, draw_thumbnail(walk, scenery)) for walk in walks]
+    cards = list(zip(walks, draw_thumbnails(walks, scenery), strict=True))
     write_index(files["index"], "All of them", [Replay(files["two"], cards, 1)])
     return files
 
@@ -510,14 +510,3 @@ def test_the_report_fits_and_is_accessible(opened: Page, size: tuple[int, int], 
     opened.emulate_media(color_scheme=scheme)
     opened.set_viewport_size({"width": size[0], "height": size[1]})
     assert faults(opened) == []
-
-
-def test_later_results_can_be_filtered_by_what_agents_see(opened: Page) -> None:
-    rows = opened.locator(".filtered tbody tr")
-    assert {"DUET", "ScaleVLN", "SRDF"} <= set(rows.locator("th").all_text_contents())
-    assert all(row.is_visible() for row in rows.all())
-    opened.locator(".filtered input[value=vlm]").check()
-    shown = [row.locator("th").text_content() for row in rows.all() if row.is_visible()]
-    assert shown == ["NavGPT-2 (FlanT5-XXL)"]
-    for link in opened.locator(".filtered td a").all():
-        assert str(link.get_attribute("href")).startswith("https://")

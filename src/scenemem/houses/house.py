@@ -392,12 +392,14 @@ class _Catalogue(msgspec.Struct):
     rooms: dict[str, RoomKind]  # kinds of rooms, by the name used in files
     shapes: dict[str, tuple[Part, ...]]  # boxes by which people recognise a thing in the pictures
     material_words: dict[str, str]  # adjectives; materials without one are not worth mentioning
+    phrases: dict[str, tuple[str, ...]]  # ways to say the same in an instruction
 
 
 _CATALOGUE = msgspec.toml.decode(Path(__file__).with_name("catalogue.toml").read_bytes(), type=_Catalogue)
 
 COLOURS = _CATALOGUE.colours
 MATERIAL_WORDS = _CATALOGUE.material_words
+PHRASES = _CATALOGUE.phrases
 KINDS = _CATALOGUE.kinds
 ROOM_KINDS = _CATALOGUE.rooms
 SHAPES = _CATALOGUE.shapes

@@ -12,45 +12,11 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from scenemem.houses.house import KINDS, MATERIAL_WORDS, ROOM_KINDS, Stand
+from scenemem.houses.house import KINDS, MATERIAL_WORDS, PHRASES, ROOM_KINDS, Stand
 from scenemem.houses.viewpoints import LandmarkWalk, Leg, Route, Side, Surroundings, turn_between
 
 _T = TypeVar("_T")
 
-_WALK = ("walk", "go", "head", "move", "continue", "proceed", "keep going")
-_EXIT = (
-    "exit", "leave", "walk out of", "go out of", "step out of", "get out of", "head out of", "come out of",
-)  # fmt: skip
-_PASS = {
-    "door": ("go through", "take", "walk through", "enter"),
-    "opening": ("go through", "walk through", "head through"),
-}
-_ONTO = ("step out onto", "go out onto", "walk out onto")  # a porch
-_ENTER = ("enter", "go into", "walk into", "step into", "head into", "move into", "come into")
-_STOP = ("stop", "stop", "wait", "stop and wait", "come to a stop", "you should stop", "halt", "pause")
-_TURN = {
-    "left": ("turn left", "turn left", "make a left", "take a left", "turn to the left", "turn to your left"),
-    "right": (
-        "turn right", "turn right", "make a right", "take a right", "turn to the right", "turn to your right",
-    ),
-    "around": ("turn around", "turn around", "make a u-turn"),
-}  # fmt: skip
-_BEAR = {
-    "left": ("bear left", "turn slightly left", "veer left", "turn left a little"),
-    "right": ("bear right", "turn slightly right", "veer right", "turn right a little"),
-}
-_FORWARD = ("forward", "straight", "straight ahead", "ahead", "straight on", "a few steps")
-_TOWARDS = ("towards", "toward", "in the direction of")
-_BESIDE = ("next to", "beside", "by", "near", "close to", "alongside")
-_REACHED = ("at", "when you reach", "once you get to", "when you come to")  # a landmark where one turns
-_PAST = (
-    "walk past", "go past", "head past", "continue past", "go by", "walk by", "pass", "move past",
-    "keep going past",
-)  # fmt: skip
-_DOORWAY = ("door", "doorway", "entrance")
-_ORDINALS = ("first", "second", "third", "fourth", "fifth")
-_LINKS = (" and ", ", then ", " and then ")
-_OPENERS = ("Then ", "Next, ", "After that, ", "From there, ", "Now ", "Afterwards, ", "And then ")
 _BUILDING_WORDS = {"window": ("window",), "front door": ("front door", "main door")}
 
 _SLIGHT, _CLEAR, _BACK = math.radians(35), math.radians(55), math.radians(150)  # turns
@@ -170,10 +136,10 @@ class _Speaker:
             sentence = clauses[0]
             for clause in clauses[1:size]:
                 plain = " and " not in sentence.text + clause.text
-                link = self._pick(_LINKS) if plain else ", then "
+                link = self._say("links") if plain else ", then "
                 sentence = Phrase(sentence.text + link + clause.text, sentence.claims + clause.claims)
             clauses = clauses[size:]
-            opener = self._pick(_OPENERS) if sentences and self._chance(0.15) else ""
+            opener = self._say("openers") if sentences and self._chance(0.15) else ""
             text = opener + (sentence.text if opener else sentence.text[0].upper() + sentence.text[1:])
             sentences.append(Phrase(f"{text}.", sentence.claims))
         return joined(*sentences)
@@ -184,6 +150,10 @@ class _Speaker:
 
     def _pick(self, options: Sequence[_T]) -> _T:
         return options[int(self.rng.integers(len(options)))]
+
+    def _say(self, what: str) -> str:
+        """One of the ways to say something."""
+        return self._pick(PHRASES[what])
 
     # Clauses: one per leg.
 
@@ -218,7 +188,7 @@ class _Speaker:
         if not turn:
             return self._go(leg) if self.walk.length(leg) > _LONG else _EMPTY
         goal = self._pick(("to the stairs", "towards the stairs", "to the staircase"))
-        return joined(turn, "and", self._pick(_WALK[:3]), goal)
+        return joined(turn, "and", self._pick(PHRASES["walk"][:3]), goal)
 
     def _through_door(self, leg: Leg, before: Leg | None) -> Phrase:
         """Leave a room for the hallway, or enter the next room."""
@@ -228,11 +198,11 @@ class _Speaker:
         if out:
             core = self._leave(leg)
         elif self._chance(self._door_chance(leg, before)):
-            core = joined(self._pick(_PASS[self.house.doors[leg.door].style]), self._door(leg, before))
+            core = joined(self._say(f"pass {self.house.doors[leg.door].style}"), self._door(leg, before))
             if self._chance(self.style.rooms):
                 core = joined(core, f"{self._within(leg.into)}to", self._room(leg.into, leg.stop))
         else:
-            verb = self._pick(_ONTO if self._kind(leg.into) == "porch" else _ENTER)
+            verb = self._say("onto" if self._kind(leg.into) == "porch" else "enter")
             core = joined(verb, self._room(leg.into, leg.stop), self._on_door_side(leg, share=0.6))
         move = joined(past, "and" if past else "", core)
         sided = "on the" in core.text or "on your" in core.text
@@ -248,12 +218,12 @@ class _Speaker:
         """Out into the hallway."""
         if self._chance(0.25):
             return joined(self._pick(("go", "walk", "head")), "out into", self._room(leg.into, leg.stop))
-        core = joined(self._pick(_EXIT), self._room(leg.room, leg.start))
+        core = joined(self._say("exit"), self._room(leg.room, leg.start))
         if self._chance(self.style.landmarks * 0.5):
             near = self._unnamed(self.walk.beside_door(leg))
             if near:
                 landmark = self._landmark(near[0], leg.stop - 1)
-                core = joined(core, "through the door", self._pick(_BESIDE[:3]), landmark)
+                core = joined(core, "through the door", self._pick(PHRASES["beside"][:3]), landmark)
         elif self._chance(0.15):
             core = joined(core, "and enter", self._room(leg.into, leg.stop))
         return core
@@ -275,13 +245,13 @@ class _Speaker:
         if leg.start > 0 and self._chance(0.3 * self.style.landmarks):
             near = self._unnamed(self.walk.near(leg.start, 1.1))
             if near:
-                at = joined(self._pick(_REACHED), self._landmark(near[0], leg.start))
+                at = joined(self._say("reached"), self._landmark(near[0], leg.start))
                 return joined(Phrase(f"{at.text},", at.claims), turn, "and", move)
         return joined(turn, "and", move)
 
     def _go(self, leg: Leg, *, plain: bool = True) -> Phrase:
         """Walk past, towards or along something; without ``plain`` only where there is a landmark."""
-        verb = self._pick(_WALK)
+        verb = self._say("walk")
         if self._chance(self.style.landmarks):
             past, ahead = self._past(leg), self._unnamed(self.walk.ahead(leg))
             if past and (not ahead or self._chance(0.55)):
@@ -291,7 +261,7 @@ class _Speaker:
                     self._landmark(ahead[0], leg.start),
                     Claim("ahead", leg.start, leg.stop, ahead[0]),
                 )
-                return joined(verb, self._pick(_TOWARDS), landmark, claim)
+                return joined(verb, self._say("towards"), landmark, claim)
         if not plain:
             return _EMPTY
         if self._kind(leg.room) == "hallway":
@@ -299,7 +269,7 @@ class _Speaker:
             return joined(verb, way, self._room(leg.room, leg.start))
         if self.walk.length(leg) > _LONG and self._chance(0.7):
             return joined(verb, self._pick(("across", "through")), self._room(leg.room, leg.start))
-        return joined(verb, self._pick(_FORWARD))
+        return joined(verb, self._say("forward"))
 
     def _past(self, leg: Leg) -> Phrase:
         passed = [(number, side) for number, side in self.walk.passed(leg) if number not in self.named]
@@ -309,7 +279,7 @@ class _Speaker:
         claim = Claim("passes", leg.start, leg.stop, number, side if side and self._chance(0.35) else "")
         landmark = self._landmark(number, leg.start)
         where = self._on(claim.side) if claim.side else ""
-        return joined(self._pick(_PAST), landmark, where, claim)
+        return joined(self._say("past"), landmark, where, claim)
 
     def _ends_hallway(self, leg: Leg) -> bool:
         """Whether a leg leads to the end of a hallway."""
@@ -364,7 +334,9 @@ class _Speaker:
         if not side:
             return _EMPTY
         slight = abs(leg.turn) < _CLEAR and self._chance(0.5)
-        return joined(self._pick((_BEAR if slight else _TURN)[side]), Claim("turn", leg.start, side=side))
+        return joined(
+            self._say(f"{'bear' if slight else 'turn'} {side}"), Claim("turn", leg.start, side=side)
+        )
 
     def _door(self, leg: Leg, before: Leg | None) -> Phrase:
         """The door at the end of a leg: which one it is, as well as the surroundings allow."""
@@ -377,14 +349,14 @@ class _Speaker:
         return options[0](leg) or options[1](leg) or counted or joined("the", self._door_word(leg))
 
     def _door_word(self, leg: Leg) -> str:
-        return "opening" if self.house.doors[leg.door].style == "opening" else self._pick(_DOORWAY)
+        return "opening" if self.house.doors[leg.door].style == "opening" else self._say("doorway")
 
     def _door_beside(self, leg: Leg) -> Phrase:
         near = self._unnamed(self.walk.beside_door(leg))
         if not near:
             return _EMPTY
         landmark = self._landmark(near[0], leg.stop - 1)
-        return joined("the", self._door_word(leg), self._pick(_BESIDE[:4]), landmark)
+        return joined("the", self._door_word(leg), self._pick(PHRASES["beside"][:4]), landmark)
 
     def _door_on_side(self, leg: Leg) -> Phrase:
         where = self._on_door_side(leg)
@@ -411,7 +383,7 @@ class _Speaker:
             if leg.door in doors and len(doors) > 1:
                 number = doors.index(leg.door)
                 last = number == len(doors) - 1 and self._chance(0.4)
-                word = "last" if last else _ORDINALS[number]
+                word = "last" if last else PHRASES["ordinals"][number]
                 claim = Claim("ordinal", walked.start, door=leg.door, side=side, number=number + 1)
                 return joined("the", word, "door", self._on(side), claim)
         return _EMPTY
@@ -422,7 +394,7 @@ class _Speaker:
         """A clause such as 'stop next to the blue sofa' or 'wait in the doorway of the kitchen'."""
         step = len(self.stands) - 1
         stand = self.stands[step]
-        verb = self._pick(_STOP)
+        verb = self._say("stop")
         if stand.stairs:
             where = "on the landing" if stand.stairs == "landing" else f"at the {stand.stairs} of the stairs"
             return joined(verb, where, Claim("doorway", step, room=stand.room))
@@ -458,7 +430,7 @@ class _Speaker:
         x, y = thing.box.footprint.centre
         east, north = stand.x - x, stand.y - y
         ahead = east * thing.facing[0] + north * thing.facing[1]
-        where = self._pick(_BESIDE)
+        where = self._say("beside")
         if ahead / max(math.hypot(east, north), 1e-9) > 0.8 and self._chance(0.6):
             where = "in front of"
         phrase = joined(where, landmark, claim)

@@ -34,9 +34,9 @@ from scenemem.viewer.replay import (
     Replay,
     RouteFile,
     choose_routes,
+    instructive,
     plain,
     replays_section,
-    telling,
     write_replays,
 )
 from scenemem.viewer.report import ReportRun, Scores, contenders, grouped, splits_of, write_run_report
@@ -247,7 +247,7 @@ def _report_run(
 ) -> ReportRun:
     """A run with the outcome of every episode."""
     run, log = agent.run, list(agent.run.logged())
-    card = {} if log else agent.stored.metadata.get("metrics", {})  # packed weights have no log
+    packed = not log and "metrics" in agent.stored.metadata  # which have those of their card
     settings = asdict(described.preset)
     settings["data"].pop("features")  # a name; that the features are the same has been checked
     return ReportRun(
@@ -260,8 +260,7 @@ def _report_run(
         log=log,
         results={split: episodes for split, episodes in results.items() if episodes},
         origins={split: stamp for split in results if (stamp := read_stamp(run.stamp(split))) is not None},
-        packed=agent.iteration if card else None,
-        card=card,
+        packed=agent.iteration if packed else None,
     )
 
 
@@ -280,7 +279,7 @@ def _replays(
     roots = [root for run in chosen for root, its in shown.items() if its is run]
     agents = {name: opened(root) for name, root in names_of(roots).items()}
     walkers, results = _walkers(agents, split), [run.results[split] for run in chosen]
-    episodes = telling(walkers[0], results[0], MOST_REPLAYS, *results[1:])
+    episodes = instructive(results[0], MOST_REPLAYS, *results[1:])
     if not episodes:
         return None
     start = page.parent / "replays" / f"{plain(page.stem)}-{split}"
@@ -309,5 +308,5 @@ def _telling_ids(walkers: list[TracedAgent], agents: list[LoadedAgent], split: s
     if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
         raise UserError("the two runs walk different episodes; name one that both have with `episode`")
     own, *others = [agent.results(split) for agent in agents]
-    chosen = telling(first, own, count, *others)
+    chosen = instructive(own, count, *others)
     return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])

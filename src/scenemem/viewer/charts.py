@@ -1,12 +1,10 @@
-"""Charts as SVG: curves with bands, intervals, histograms as outlines, bars cut into shares; round axes."""
+"""Charts as SVG: curves with bands, intervals, bars cut into shares; round axes."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from markupsafe import Markup
@@ -19,7 +17,6 @@ SERIES = 8
 
 _LEAST_SPAN = 1e-6  # below it all values count as the same
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-_MOST_TICKS = 8
 _TOP = 14  # pixels above a chart
 _ROW_HEIGHT = 24  # pixels of an interval
 _LEAST_PRINTED = 0.08  # a narrower part of a bar has no room for its number
@@ -161,81 +158,6 @@ def _side(one: Estimate) -> tuple[str, int]:
     return ("above", 2) if one.low > 0 else ("below", 4) if one.high < 0 else ("unsure", 0)
 
 
-@dataclass(frozen=True)
-class Bins:
-    """Stretches of equal width; the last one also holds everything above it."""
-
-    edges: tuple[float, ...]  # one more than there are bins, rising
-    open_ended: bool  # something lies above the last edge
-    whole: bool = False  # values count something
-
-    def __len__(self) -> int:
-        return len(self.edges) - 1
-
-    def number(self, value: float) -> int:
-        """Which bin a value falls into; an edge belongs to the bin it begins."""
-        step = self.edges[1] - self.edges[0]
-        return max(0, min(len(self) - 1, int((value - self.edges[0]) / step + 1e-9)))
-
-    def shares(self, values: Sequence[float]) -> list[float]:
-        """Which part of the values falls into each bin."""
-        counts = Counter(map(self.number, values))
-        return [counts[number] / max(1, len(values)) for number in range(len(self))]
-
-    def names(self) -> list[str]:
-        """What each bin holds, in words."""
-        ends = [(low, high - 1 if self.whole else high) for low, high in pairwise(self.edges)]
-        names = [_number(low) if low == high else f"{_number(low)} to {_number(high)}" for low, high in ends]
-        return [*names[:-1], f"{_number(self.edges[-2])} or more"] if self.open_ended else names
-
-    def axis(self, label: str) -> Axis:
-        """All bins, with ticks where they begin, or in the middle of bins that hold one whole number."""
-        step = self.edges[1] - self.edges[0]
-        places = [edge + 0.5 for edge in self.edges[:-1]] if self.whole and step == 1 else list(self.edges)
-        names = [_number(edge) for edge in self.edges]
-        every = -(-len(places) // _MOST_TICKS)
-        shown = dict(zip(places[::every], names[::every], strict=False))
-        return Axis(label, self.edges[0], self.edges[-1], shown)
-
-
-def round_bins(values: Sequence[float], *, about: int = 12, whole: bool = False) -> Bins:
-    """About so many bins over nearly all values; the highest hundredth may share the last one.
-
-    ``whole`` values count something, so a bin is at least 1 wide.
-    """
-    ordered = sorted(values) or [0.0]
-    low, most = ordered[0], ordered[-(-99 * (len(ordered) - 1) // 100)]
-    step = max(round_step(most - low, about), 1.0 if whole else 0.0)
-    first = int(low // step)
-    count = max(1, int((most - first * step) / step + 1e-9) + 1)
-    edges = tuple((first + number) * step for number in range(count + 1))
-    return Bins(edges, open_ended=ordered[-1] >= edges[-1], whole=whole)
-
-
-def draw_histogram(
-    series: Mapping[str, Sequence[float]],
-    bins: Bins,
-    *,
-    title: str,
-    across: str,
-    line: tuple[float, str] | None = None,
-) -> Markup:
-    """The share of the values of each series in each bin; ``line`` is a value to mark, and its name."""
-    shares = {name: bins.shares(values) for name, values in series.items()}
-    tallest = max((share for heights in shares.values() for share in heights), default=1.0)
-    up = round_axis("", [0.0, 100 * tallest])
-    frame = Frame(bins.axis(across), replace(up, ticks={tick: f"{tick:g}%" for tick in up.ticks}))
-    lines = []
-    for number, heights in enumerate(shares.values()):
-        steps = zip(pairwise(bins.edges), heights, strict=True)
-        corners = [(edge, 100 * height) for edges, height in steps for edge in edges]
-        outline = frame.path([(bins.edges[0], 0.0), *corners, (bins.edges[-1], 0.0)])
-        lines.append(_Line(number % SERIES, outline, outline))
-    names = bins.names()
-    told = [f"{name} most often {names[heights.index(max(heights))]}" for name, heights in shares.items()]
-    return render_macro("charts.html", "chart", frame, lines, f"{title} in {across}: {'; '.join(told)}", line)
-
-
 def draw_shares(rows: Mapping[str, Mapping[str, float]], *, tones: Literal["ends", "counts"]) -> Markup:
     """A bar for each row, cut into its shares; colours go from good to bad (ends) or few to many (counts)."""
     parts = list(dict.fromkeys(part for shares in rows.values() for part in shares))
@@ -244,7 +166,3 @@ def draw_shares(rows: Mapping[str, Mapping[str, float]], *, tones: Literal["ends
         for name, shares in rows.items()
     ]
     return render_macro("charts.html", "shares", rows, parts, tones, "; ".join(told), _LEAST_PRINTED)
-
-
-def _number(value: float) -> str:
-    return f"{round(value, 10):,.10g}"

@@ -92,18 +92,15 @@ class Drawing:
     label: str  # what it shows, for screen readers
 
 
-def _shown(walk: DrawnWalk) -> list[int]:
-    """All places that must be on the map."""
-    goal = [] if walk.task.goal is None else [walk.task.goal]
-    return [*walk.task.reference, *walk.path, *goal]
-
-
-def draw_thumbnail(walk: DrawnWalk, scenery: Scenery) -> Markup:
-    """A small map (SVG) for a card, which gives it its style."""
-    shapes = tuple(_floors(walk, scenery, _Frame.around([walk], 0j, *_THUMBNAIL)))
-    turned = f", {walk.meaning} on the way" if walk.dashed else ""
-    drawing = Drawing(*_THUMBNAIL, shapes, f"Map: the path {walk.name} walked{turned}")
-    return render_macro("cards.html", "map", drawing)
+def draw_thumbnails(walks: Sequence[DrawnWalk], scenery: Scenery) -> list[Markup]:
+    """A small map (SVG) of each walk of one episode, to one scale; the card gives them their style."""
+    frame, maps = _Frame.around(walks, 0j, *_THUMBNAIL), []
+    for walk in walks:
+        turned = f", {walk.meaning} on the way" if walk.dashed else ""
+        label = f"Map: the path {walk.name} walked{turned}"
+        drawing = Drawing(*_THUMBNAIL, tuple(_floors(walk, scenery, frame)), label)
+        maps.append(render_macro("cards.html", "map", drawing))
+    return maps
 
 
 def draw_figure(walks: Sequence[DrawnWalk], scenery: Scenery) -> Drawing:
@@ -152,7 +149,10 @@ class _Frame:
     @classmethod
     def around(cls, walks: Sequence[DrawnWalk], corner: Spot, width: float, height: float) -> _Frame:
         """A frame that holds everything that is shown of some walks."""
-        places = [walk.scene.places[number] for walk in walks for number in _shown(walk)]
+        scene, task = walks[0].scene, walks[0].task
+        goal = () if task.goal is None else (task.goal,)
+        shown = {*task.reference, *goal, *(number for walk in walks for number in walk.path)}
+        places = [scene.places[number] for number in shown]
         floors = tuple(sorted({place.floor for place in places}))
         west, east = _span(place.x for place in places)
         south, north = _span(place.y for place in places)

@@ -91,7 +91,7 @@ class DescriptionRequest(BaseModel, extra="forbid"):
     heading_degrees: Degrees | None = None  # along the route when left out
 
 
-def live_app(state: LiveServerState, *, local: bool = True, waiting: int = WAITING) -> FastAPI:
+def live_app(state: LiveServerState, *, local: bool = True, waiting: int = WAITING) -> ASGIApp:
     """The live page as an application; ``local`` as in ``Guards``, ``waiting`` as in ``LiveWorker``."""
     worker = LiveWorker(state, waiting)
 
@@ -101,13 +101,12 @@ def live_app(state: LiveServerState, *, local: bool = True, waiting: int = WAITI
         worker.close()
 
     app = FastAPI(lifespan=lifespan, openapi_url=None)
-    app.add_middleware(Guards, local=local)
-    for error in (RequestValidationError, UserError, BusyError):
+    for error in (RequestValidationError, UserError, BusyError, Exception):
         app.add_exception_handler(error, _explained)
     _add_files(app)
     _add_houses(app, state, worker)
     _add_walks(app, state, worker)
-    return app
+    return Guards(app, local=local)
 
 
 def _add_files(app: FastAPI) -> None:
@@ -177,6 +176,9 @@ async def _explained(_request: Request, error: Exception) -> JSONResponse:
     """The answer to a request that failed."""
     if isinstance(error, RequestValidationError):
         return _refused(422, _first_mistake(error))
+    if not isinstance(error, (UserError, BusyError)):
+        log.error("a request to the live page failed", exc_info=error)
+        return _refused(500, "something went wrong; the log of the server says what")
     status = 503 if isinstance(error, BusyError) else 404 if isinstance(error, UnknownError) else 422
     return _refused(status, str(error))
 
@@ -218,7 +220,7 @@ def live_server(app: ASGIApp, limits: Limits | None = None) -> uvicorn.Server:
         app,
         http="h11",
         ws="none",
-        log_level="critical",  # complaints about requests must not fill a disk; Guards logs our own errors
+        log_level="critical",  # complaints about requests must not fill a disk; our own errors are logged
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
@@ -265,9 +267,8 @@ class _LiveServer(uvicorn.Server):
         known, what = self._waits.get(connection), _waits_for(connection)
         if what is None:  # an answer that was waited for before may be waited for again
             return known if known is not None and known.cycle is connection.cycle else None
-        if known is None or (known.cycle, known.what) != (connection.cycle, what):
-            return _Wait(connection.cycle, what)
-        return _Wait(connection.cycle, what, known.seconds + passed)
+        goes_on = known is not None and (known.cycle, known.what) == (connection.cycle, what)
+        return _Wait(connection.cycle, what, known.seconds + passed if known and goes_on else 0.0)
 
     def _close_slow(self, connections: list[H11Protocol]) -> None:
         there, of_address = len(connections), Counter(map(_address, connections))
@@ -323,7 +324,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guards:
-    """Refuses foreign requests and large ones, and lets no error out as anything but one line.
+    """Refuses foreign requests and large ones, and sends the headers of this module with every answer.
 
     With ``local`` it only answers requests that name this machine as their host, so that no page on the web
     can reach the server under a name of its own (DNS rebinding).
@@ -337,30 +338,16 @@ class Guards:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
 
         async def send_guarded(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
-                started = True
                 headers = MutableHeaders(raw=message["headers"])
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        try:
-            app = self._foreign(Headers(scope=scope)) or self._app
-            body = await _read(receive)
-            if body is None:
-                return
-            if len(body) > LARGEST:
-                app = _refused(413, f"the request is larger than {LARGEST} bytes")
-            await app(scope, _again(body, receive), send_guarded)
-        except Exception:
-            log.exception("a request to the live page failed")
-            if not started:
-                refusal = _refused(500, "something went wrong; the log of the server says what")
-                await refusal(scope, receive, send_guarded)
+        app = self._foreign(Headers(scope=scope)) or self._app
+        await app(scope, partial(_whole_body, receive), send_guarded)
 
     def _foreign(self, headers: Headers) -> ASGIApp | None:
         """A refusal for requests that other pages make."""
@@ -372,28 +359,18 @@ class Guards:
         return None
 
 
-async def _read(receive: Receive) -> bytes | None:
-    """A whole body, of a large one only the beginning, so that its sender gets a refusal; None if cut off."""
+async def _whole_body(receive: Receive) -> Message:
+    """A body in one message; a large one is read to its end, so that its sender gets the refusal."""
     body, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] != "http.request":
-            return None
+            return message
         more = message.get("more_body", False)
         body.extend(message.get("body", b"")[: LARGEST + 1 - len(body)])
-    return bytes(body)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A receiver that begins with a body that has been read."""
-    waiting = [body]
-
-    async def receive_again() -> Message:
-        if waiting:
-            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
-        return await receive()
-
-    return receive_again
+    if len(body) > LARGEST:
+        raise HTTPException(413, f"the request is larger than {LARGEST} bytes")
+    return {"type": "http.request", "body": bytes(body), "more_body": False}
 
 
 def _split(address: str) -> tuple[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise, product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -24,6 +25,7 @@ from scenemem.formats.traces import (
     Word,
 )
 from scenemem.tasks.episode_set import SUCCESS_METRES
+from scenemem.world.graph import FULL_TURN
 
 FAULTLESS = 0.99
 """SPL from which a walk counts as straight."""
@@ -35,13 +37,10 @@ _MANY = 4  # moves listed in a sentence
 _THERE = 0.05  # metres; nearer is at the goal
 _NOTICEABLE = 0.05  # a cue that rounds to nothing in the table is no reason
 _CLOSE = 0.1  # chances that differ less are a close call
-_CUES = ("the view", "the direction", "the hints")  # of a frontier
-_WAY_CUES = ("of the view", "of the direction", "its memory speaks against stopping here")  # for going on
-_REASONS = (
-    "What counts most is the view: what it saw there matches the shaded words",
-    "What counts most is the direction: where it lies matches the underlined words",
-    "What counts most are the hints: how near and how recent it is, and how well its open ways scored",
-)
+_CUES = ("of the view", "of the direction")
+_HINTS = "of the hints"  # how near and how recent a remembered place is, and how well its open ways scored
+_ON = "its memory speaks against stopping here"
+_WINDS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
 
 _LEVELS = (0.2, 0.4, 0.7)  # shares of the strongest word from which a word is marked 1, 2, 3
 _LEAST_ATTENTION = 0.25  # on words with a meaning; below it no word stands out
@@ -61,11 +60,15 @@ class Marks:
     direction: tuple[int, ...]  # where to go
 
 
+Hop = tuple[int, int]
+"""Two places, walked from the first to the second."""
+
+
 class Step(msgspec.Struct, frozen=True):
     """A move of which nothing is known but where it led."""
 
     heading: float
-    walk: tuple[int, ...]
+    walk: Hop
     decisions: tuple[Decision, ...] = ()
     memory: Memory | None = None
     back_to: ClassVar[None] = None
@@ -82,15 +85,15 @@ class DrawnWalk:
     name: str
     task: Task  # vocabularies differ
     scene: Scene
+    moves: Sequence[Move | Step]
     path: Sequence[int]  # places
     headline: str  # how it came out, in a few words
     story: str  # what happens in all, one sentence
     captions: Sequence[str]  # one per move, a line for each decision it explains, and one for the end
     letters: Sequence[Mapping[int, str]]  # per move: names of the unvisited places that could be chosen
     marks: Sequence[Sequence[Marks | None]]  # per move and decision: the words it marks
-    moves: Sequence[Move | Step]
     ending: Ending | None
-    dashed: frozenset[tuple[int, int]] = frozenset()  # steps drawn as dashes
+    dashed: frozenset[Hop]  # steps drawn as dashes
     meaning: str = "going back"  # of dashes
     origin: Origin | None = None
     trace: Trace | None = None  # None for a route that was read
@@ -98,23 +101,21 @@ class DrawnWalk:
     @classmethod
     def of(cls, trace: Trace, room_of: Mapping[int, str]) -> DrawnWalk:
         """A trace and what is said about it; ``room_of`` names the rooms of places."""
-        narrator = _Narrator(trace, room_of)
-        return cls(
-            name=trace.agent,
-            task=trace.task,
-            scene=trace.scene,
-            path=trace.path,
-            headline=headline(trace.ending, turned=bool(narrator.turns)),
-            story=narrator.story(),
-            captions=narrator.captions(),
-            letters=narrator.letters,
-            marks=[[marks(trace.task.words, one) for one in move.decisions] for move in trace.moves],
-            moves=trace.moves,
-            ending=trace.ending,
-            dashed=frozenset(step for move in trace.moves for step in _returning(move)),
-            origin=trace.origin,
-            trace=trace,
-        )
+        dashed = frozenset(step for move in trace.moves for step in _returning(move))
+        narrator = _Narrator(trace.task, trace.scene, trace.moves, trace.ending, room_of)
+        return narrator.walk(trace.agent, dashed, origin=trace.origin, trace=trace)
+
+    @classmethod
+    def of_route(
+        cls, name: str, task: Task, scene: Scene, path: Sequence[int], ending: Ending, broken: frozenset[Hop],
+        heading: float, room_of: Mapping[int, str],
+    ) -> DrawnWalk:  # fmt: skip
+        """A path of which nothing else is known; ``broken`` steps have no edge, ``heading`` is the first."""
+        steps = list(pairwise(path))
+        facing = [heading, *(_bearing(scene, step) for step in steps)]
+        moves = [Step(facing[number], step) for number, step in enumerate(steps)]
+        narrator = _Narrator(task, scene, moves, ending, room_of, broken)
+        return narrator.walk(name, broken, meaning="no edge")
 
     @property
     def scores(self) -> Scores | None:
@@ -128,7 +129,7 @@ class DrawnWalk:
         return {move.walk[0] for move in self.moves} | returns | {self.path[-1]}
 
 
-def _returning(move: Move) -> Iterable[tuple[int, int]]:
+def _returning(move: Move) -> Iterable[Hop]:
     """The steps of a move that lead back to a remembered place."""
     if move.back_to is None:
         return ()
@@ -137,7 +138,18 @@ def _returning(move: Move) -> Iterable[tuple[int, int]]:
     return pairwise(move.walk[:end])
 
 
-def headline(ending: Ending | None, *, turned: bool) -> str:
+def compass(heading: float) -> str:
+    """A heading in words; radians clockwise from north."""
+    return _WINDS[round(heading / (FULL_TURN / len(_WINDS))) % len(_WINDS)]
+
+
+def _bearing(scene: Scene, step: Hop) -> float:
+    """The heading from one place to another, radians clockwise from north."""
+    here, there = (scene.places[number] for number in step)
+    return math.atan2(there.x - here.x, there.y - here.y) % FULL_TURN
+
+
+def _headline(ending: Ending | None, *, turned: bool) -> str:
     """How an episode came out, in a few words; ``turned``: the agent turned back."""
     if ending is None:
         return "Walking"
@@ -199,147 +211,154 @@ def _letters() -> Iterator[str]:
         yield from map("".join, product(string.ascii_uppercase, repeat=length))
 
 
-def cues(decision: Decision, option: Option) -> tuple[float, float, float] | None:
-    """What an option's logit is made of: view, direction and the rest; None when it is not known.
-
-    The rest are hints about a frontier; of the option to stop it is the judgement of the memory.
-    """
-    if decision.weights is None or option.visual is None or option.geometric is None:
-        return None
-    view = decision.weights[0] * option.visual
-    direction = decision.weights[1] * option.geometric
-    return view, direction, option.logit - view - direction
-
-
 def compared(decision: Decision) -> tuple[float, float, float] | None:
-    """The cues of the choice against the average option, as the table of a replay shows them."""
-    known = [cue for option in decision.options if (cue := cues(decision, option)) is not None]
-    if len(known) < len(decision.options):
+    """What the choice's logit is made of, against the average option: view, direction and the rest.
+
+    The rest are hints about a frontier; for a way it is the judgement of the memory. None when unknown.
+    """
+    if decision.weights is None:
         return None
-    chosen, kinds = known[decision.choice], zip(*known, strict=True)
-    view, direction, rest = (own - sum(cue) / len(cue) for own, cue in zip(chosen, kinds, strict=True))
+    found = []
+    for option in decision.options:
+        if option.visual is None or option.geometric is None:
+            return None
+        view, direction = decision.weights[0] * option.visual, decision.weights[1] * option.geometric
+        found.append((view, direction, option.logit - view - direction))
+    view, direction, rest = (cue[decision.choice] - sum(cue) / len(cue) for cue in zip(*found, strict=True))
     return view, direction, rest
 
 
+@dataclass(eq=False)
 class _Narrator:
-    def __init__(self, trace: Trace, room_of: Mapping[int, str]) -> None:
-        self._trace, self._room_of = trace, room_of
-        self._number = {place: number for number, place in enumerate(dict.fromkeys(trace.path), start=1)}
-        self.letters = list(self._lettered())
-        moves = enumerate(trace.moves, start=1)
-        self.turns = {number: move.back_to for number, move in moves if move.back_to is not None}
+    task: Task
+    scene: Scene
+    moves: Sequence[Move | Step]
+    ending: Ending | None
+    room_of: Mapping[int, str]
+    broken: frozenset[Hop] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._path = [self.task.start, *(place for move in self.moves for place in move.walk[1:])]
+        self._number = {place: number for number, place in enumerate(dict.fromkeys(self._path), start=1)}
+        self._letters = list(self._lettered())
+        numbered = enumerate(self.moves, start=1)
+        self._turns = {number: move.back_to for number, move in numbered if move.back_to is not None}
+        # a result file only says where it went
+        self._decides = not self.moves or bool(self.moves[0].decisions)
+
+    def walk(self, name: str, dashed: frozenset[Hop], **more: Any) -> DrawnWalk:
+        """Everything that is shown."""
+        task, captions = self.task, [self._move(number) for number in range(len(self.moves))]
+        return DrawnWalk(
+            name=name,
+            task=task,
+            scene=self.scene,
+            moves=self.moves,
+            path=self._path,
+            headline=_headline(self.ending, turned=bool(self._turns)),
+            story="" if self.ending is None else self._story(self.ending),
+            captions=captions if self.ending is None else [*captions, self._ended(self.ending)],
+            letters=self._letters,
+            marks=[[marks(task.words, one) for one in move.decisions] for move in self.moves],
+            ending=self.ending,
+            dashed=dashed,
+            **more,
+        )
 
     def _lettered(self) -> Iterator[dict[int, str]]:
         """Per move, letters for the unvisited places that could be chosen, clockwise from north."""
-        visited = {self._trace.task.start}
-        for move in self._trace.moves:
-            ways = [option for option in move.decisions[-1].options if option.place not in visited]
+        visited = {self.task.start}
+        for move in self.moves:
+            options = move.decisions[-1].options if move.decisions else ()
+            ways = [option for option in options if option.place not in visited]
             ways.sort(key=lambda option: option.heading or 0.0)
             yield dict(zip(dict.fromkeys(option.place for option in ways), _letters(), strict=False))
             visited.update(move.walk)
 
-    def captions(self) -> list[str]:
-        """A caption for every move, and one for the end."""
-        texts = [self._move(number) for number in range(len(self._trace.moves))]
-        return texts if self._trace.ending is None else [*texts, self._ended(self._trace.ending)]
-
     def _move(self, number: int) -> str:
         """What happens in a move; when it has two decisions, a line for each."""
-        move = self._trace.moves[number]
+        move = self.moves[number]
+        if isinstance(move, Step):
+            return f"Move {number + 1}: it {self._walks(number, move.walk)}"
         last, back = move.decisions[-1], move.back_to
         if last.kind == "final":
             return f"Move {number + 1}: no decisions are left; it {self._ends(move, back)}"
-        parts = [] if back is None else [self._returns(number, back)]
+        parts = [] if back is None else [self._returns(number, move, back)]
         if last.kind == "frontier":  # cut off before it could go on
             parts = parts or ["stays where it is."]
         elif last.chosen.stop:
-            parts.append(self._stops(number))
+            parts.append(self._stops(number, move))
         else:
-            parts.append(self._goes_on(number))
+            parts.append(self._goes_on(number, move))
         between = "\n" if len(move.decisions) > 1 else " "
         return f"Move {number + 1}: it {between.join(parts)}"
+
+    def _walks(self, number: int, step: Hop) -> str:
+        here, there = (self.scene.places[place] for place in step)
+        metres = math.dist((here.x, here.y, here.z), (there.x, there.y, there.z))
+        back = "back " if step[1] in self._path[: number + 1] else ""
+        edge = ", where no edge leads" if step in self.broken else ""
+        way = compass(_bearing(self.scene, step))
+        return f"goes {way} {back}to {self._place(step[1])}, {metres:.1f} m{edge}."
 
     def _ends(self, move: Move, back: int | None) -> str:
         arrives = "and stops there" if move.stops else "but is cut off on the way"
         where = "stops where it is" if back is None else f"goes back to {self._place(back)} {arrives}"
         return f"{where}, the place it rates best for stopping."
 
-    def _returns(self, number: int, back: int) -> str:
-        move = self._trace.moves[number]
+    def _returns(self, number: int, move: Move, back: int) -> str:
         decision, walk = move.decisions[0], move.decisions[0].chosen.walk
         dead_end = "is in a dead end (no unvisited neighbour) and " if _dead_end(move) else ""
         turns = f"{dead_end}turns back to {self._place(back)}"
         if decision.kind == "global":
             return f"{turns}."
         distance = "" if walk is None else f", {walk:.1f} m back on its map"
-        odds = self._odds(number, decision)
-        return f"{turns}{distance}{odds}.{self._reason(decision)}{self._attention(decision)}"
+        return f"{turns}{distance}, {self._sure(number, move, decision, _HINTS)}"
 
-    def _odds(self, number: int, decision: Decision) -> str:
-        """The chance of going back against that of staying, and against any other that came close."""
-        here = [option for option in decision.options if option.place == self._trace.moves[number].walk[0]]
-        close = _close_rival(decision)
-        rivals = [*here, *([close] if close is not None and close not in here else [])]
-        if not rivals:
-            return ""
-        against = " and ".join(f"{_percent(rival)} for {self._called(number, rival)}" for rival in rivals)
-        tie = "" if close is None else "a close call, "
-        return f" ({tie}{_percent(decision.chosen)} against {against})"
-
-    def _reason(self, decision: Decision) -> str:
-        """Which cue counts most for going back, and which count against it."""
-        shares, strongest = compared(decision), _strongest(decision)
-        if shares is None or strongest is None:
-            return ""
-        against = [name for name, cue in zip(_CUES, shares, strict=True) if cue < -_NOTICEABLE]
-        one = len(against) == 1 and against[0] != "the hints"
-        but = f"; {' and '.join(against)} count{'s' if one else ''} against it" if against else ""
-        return f" {_REASONS[strongest]}{but}."
-
-    def _goes_on(self, number: int) -> str:
-        move = self._trace.moves[number]
+    def _goes_on(self, number: int, move: Move) -> str:
         decision, option = move.decisions[-1], move.decisions[-1].chosen
-        goal = self._called(number, option) + self._room(option.place)
+        goal = self._called(number, move, option) + self._room(option.place)
         verb = "goes" if move.back_to is None else "From there it goes"
         way = f"{option.compass} " if option.compass else ""
-        strongest = _strongest(decision)
-        cue = "" if strongest is None else f", mainly because {_WAY_CUES[strongest]}"
-        return f"{verb} {way}to {goal}, {self._sure(number, decision)}{cue}.{self._attention(decision)}"
+        return f"{verb} {way}to {goal}, {self._sure(number, move, decision, _ON)}"
 
-    def _stops(self, number: int) -> str:
-        move = self._trace.moves[number]
+    def _stops(self, number: int, move: Move) -> str:
         verb, last = ("stops" if move.back_to is None else "There it stops"), move.decisions[-1]
-        attention = self._attention(last)
         if len(last.options) > 1:
-            return f"{verb}, {self._sure(number, last)}.{attention}"
-        first, odds = move.decisions[0], ""
-        rival = _best_rival(first)
-        if move.back_to is None and first is not last and rival is not None:
-            odds = f", and it does not turn back to {self._place(rival.place)}"
-            odds += f" ({_percent(rival)} against {_percent(first.chosen)})"
-        return f"{verb}, the only option: it has no unvisited neighbour{odds}.{attention}"
+            return f"{verb}, {self._sure(number, move, last)}"
+        return f"{verb}, the only option: it has no unvisited neighbour.{self._attention(last)}"
 
-    def _sure(self, number: int, decision: Decision) -> str:
-        chance, rival = _percent(decision.chosen), _close_rival(decision)
-        if rival is not None:
-            return f"a close call ({chance} against {_percent(rival)} for {self._called(number, rival)})"
-        return f"{chance} sure" if len(decision.options) > 1 else "the only option"
+    def _sure(self, number: int, move: Move, decision: Decision, rest: str | None = None) -> str:
+        """How likely a choice was, the cue that counts most for it, and the words that are marked.
+
+        ``rest`` names what its score is made of besides view and direction; None leaves the cues out.
+        """
+        chosen, chance = decision.chosen, _percent(decision.chosen)
+        others = [option for option in decision.options if option is not chosen]
+        rival = max(others, key=lambda option: option.probability, default=None)
+        told = "the only option" if rival is None else f"{chance} sure"
+        if rival is not None and abs(chosen.probability - rival.probability) < _CLOSE:
+            against = f"{_percent(rival)} for {self._called(number, move, rival)}"
+            told = f"a close call ({chance} against {against})"
+        shares = None if rest is None else compared(decision)
+        if shares is not None and max(shares) >= _NOTICEABLE:
+            told += f", mainly because {(*_CUES, rest)[shares.index(max(shares))]}"
+        return f"{told}.{self._attention(decision)}"
 
     def _attention(self, decision: Decision) -> str:
-        """The words marked for a decision; when it stops, only those for the view."""
-        words = self._trace.task.words
+        """The words that are marked strongest for a decision."""
+        words = self.task.words
         found = marks(words, decision)
         if found is None:
             return ""
         view, direction = quoted(words, found.view), quoted(words, found.direction)
-        if view is None and (direction is None or decision.chosen.stop):
+        if view is None and direction is None:
             return " No word stands out."
-        told = f" View words: {view or 'none'}"
-        return f"{told}." if decision.chosen.stop else f"{told}; direction words: {direction or 'none'}."
+        return f" View words: {view or 'none'}; direction words: {direction or 'none'}."
 
-    def _called(self, number: int, option: Option) -> str:
+    def _called(self, number: int, move: Move, option: Option) -> str:
         """What an option is called in a move."""
-        move, names = self._trace.moves[number], self.letters[number]
+        names = self._letters[number]
         if option.stop:
             return "stopping"
         if option.place in names:
@@ -352,7 +371,7 @@ class _Narrator:
         return f"place {self._number[place]}{self._room(place)}"
 
     def _room(self, place: int) -> str:
-        return f" ({self._room_of[place]})" if self._room_of.get(place) else ""
+        return f" ({self.room_of[place]})" if self.room_of.get(place) else ""
 
     def _ended(self, ending: Ending) -> str:
         how = self._how_it_ended(ending)
@@ -360,28 +379,27 @@ class _Narrator:
             return f"The end: it {how}. Without a known goal it is not scored."
         near = ending.to_goal < SUCCESS_METRES
         verdict = f"a {'success' if near else 'failure'} (less than {SUCCESS_METRES:.0f} m is needed)"
-        turns = len(self.turns)
-        times = {0: "never turned back", 1: "turned back once"}.get(turns, f"turned back {turns} times")
+        count = len(self._turns)
+        times = {0: "never turned back", 1: "turned back once"}.get(count, f"turned back {count} times")
         return (
             f"The end: it {how} {ending.to_goal:.1f} m from the goal: {verdict}. "
-            f"It walked {ending.scores.tl:.1f} m and {times}."
+            f"It walked {ending.scores.tl:.1f} m{f' and {times}' if self._decides else ''}."
         )
 
     def _how_it_ended(self, ending: Ending) -> str:
-        return "stopped" if ending.stopped else f"was cut off after {len(self._trace.moves)} moves"
+        return "stopped" if ending.stopped else f"was cut off after {len(self.moves)} moves"
 
-    def story(self) -> str:
-        """What happened in an episode, in one sentence; empty while it goes on."""
-        ending = self._trace.ending
-        if ending is None:
-            return ""
+    def _story(self, ending: Ending) -> str:
+        """What happened in an episode, in one sentence."""
         ended, returned = self._how_it_ended(ending), self._returned()
         if ending.to_goal is not None:
             ended += " at the goal" if ending.to_goal < _THERE else f" {ending.to_goal:.1f} m from the goal"
         if ending.to_goal is None or ending.to_goal < SUCCESS_METRES:
-            last = len(self._trace.moves)
-            when = "it" if not ending.stopped else "then it" if last in self.turns else f"at move {last} it"
-            return f"{returned}; {when} {ended}." if returned else f"It never turned back and {ended}."
+            last = len(self.moves)
+            when = "it" if not ending.stopped else "then it" if last in self._turns else f"at move {last} it"
+            jumps = f" ({len(self.broken)} without an edge)" if self.broken else ""
+            straight = "never turned back" if self._decides else f"took {last} step{'s' * (last != 1)}{jumps}"
+            return f"{returned}; {when} {ended}." if returned else f"It {straight} and {ended}."
         nearest, number = self._nearest()
         if nearest < SUCCESS_METRES:
             return f"It came within {nearest:.1f} m of the goal at move {number}, walked on and {ended}."
@@ -390,53 +408,34 @@ class _Narrator:
 
     def _left_path(self) -> str:
         """When the first move led to a place that the described path does not pass; empty when none did."""
-        described = {*self._trace.task.reference}
-        for number, move in enumerate(self._trace.moves, start=1):
+        described = {*self.task.reference}
+        for number, move in enumerate(self.moves, start=1):
             if described and not described.issuperset(move.walk):
                 return f"It left the described path at move {number}"
         return ""
 
     def _returned(self) -> str:
         """When and where to it turned back; empty when it never did."""
-        if not self.turns:
+        if not self._turns:
             return ""
-        (number, place), *others = self.turns.items()
+        (number, place), *others = self._turns.items()
         if not others:
             return f"At move {number} it turned back to {self._place(place)}"
-        moves = f"at moves {_listed(list(map(str, self.turns)))}"
-        when = moves if len(self.turns) <= _MANY else f"first at move {number}"
-        return f"It turned back {len(self.turns)} times ({when})"
+        moves = f"at moves {_listed(list(map(str, self._turns)))}"
+        when = moves if len(self._turns) <= _MANY else f"first at move {number}"
+        return f"It turned back {len(self._turns)} times ({when})"
 
     def _nearest(self) -> tuple[float, int]:
         """The least distance to the goal and the number of the move, from 1, that led there."""
-        moves = enumerate(self._trace.moves, start=1)
-        stood = [(self._trace.task.start, 1), *((place, n) for n, move in moves for place in move.walk[1:])]
-        distances = [(self._trace.scene.places[place].to_goal, number) for place, number in stood]
+        moves = enumerate(self.moves, start=1)
+        stood = [(self.task.start, 1), *((place, n) for n, move in moves for place in move.walk[1:])]
+        distances = [(self.scene.places[place].to_goal, number) for place, number in stood]
         return min((metres, number) for metres, number in distances if metres is not None)
 
 
 def _dead_end(move: Move) -> bool:
     """Whether no unvisited place is next to where the agent stands."""
     return move.memory is not None and not move.memory.frontier[move.memory.here]
-
-
-def _strongest(decision: Decision) -> int | None:
-    """The cue that counts most for the choice; None when none is known to."""
-    parts = compared(decision)
-    return None if parts is None or max(parts) < _NOTICEABLE else parts.index(max(parts))
-
-
-def _best_rival(decision: Decision) -> Option | None:
-    """The likeliest option that was not taken."""
-    others = [option for option in decision.options if option is not decision.chosen]
-    return max(others, key=lambda option: option.probability, default=None)
-
-
-def _close_rival(decision: Decision) -> Option | None:
-    """The best other option, when there was little between the two."""
-    rival = _best_rival(decision)
-    close = rival is not None and abs(decision.chosen.probability - rival.probability) < _CLOSE
-    return rival if close else None
 
 
 def _percent(option: Option) -> str:

@@ -5,9 +5,8 @@ Also which episodes to show, and the cards that link their pages.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, groupby, pairwise, zip_longest
@@ -23,10 +22,10 @@ from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.evaluation.score import CheckedWalks, check_walks
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult, Trajectory, read_trajectories
-from scenemem.formats.traces import Ending, Origin, Scene, Task, Trace, Word, write_trace
-from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
-from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
-from scenemem.viewer.narration import FAULTLESS, DrawnWalk, Rooms, Step, headline
+from scenemem.formats.traces import Ending, Origin, Task, Trace, Word, write_trace
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnails, write_figure
+from scenemem.viewer.narration import FAULTLESS, DrawnWalk, Rooms
 from scenemem.viewer.pages import (
     Section,
     content_policy,
@@ -38,9 +37,9 @@ from scenemem.viewer.pages import (
     write_page,
 )
 from scenemem.viewer.scenery import Sceneries, Scenery
-from scenemem.viewer.traces import TracedAgent, compass, open_scene, open_task, scores_of
+from scenemem.viewer.traces import open_scene, open_task, scores_of
 from scenemem.world.build import Progress
-from scenemem.world.graph import FULL_TURN, NONE, World
+from scenemem.world.graph import NONE, World
 
 DRAWING = ("model", "dom", "words", "said", "look", "decision", "labels", "map", "legend", "player")
 """The scripts that draw a walk."""
@@ -105,7 +104,6 @@ def _page(
 
 
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
-_RETRACED = 8  # returns that are traced to find one to show
 REPLAYS = (
     "Each page plays one episode move by move: the map the agent remembers, the words it attends to, and how "
     "it rated its options. On the small maps the star is the goal, the dotted line the described path, the "
@@ -136,21 +134,19 @@ def instructive(
     results: Sequence[EpisodeResult],
     count: int,
     rival: Sequence[EpisodeResult] = (),
-    favoured: Collection[str] = (),
 ) -> list[Chosen]:
     """Up to ``count`` telling episodes: mended by turning back, stopped in the wrong place, lost, faultless.
 
     The four kinds take turns, each with its plainest case first: a detour one can see and a single return,
     a short walk that ends far from a goal it had reached, the farthest end, a long way without a fault.
-    With a ``rival`` on the same episodes those come first where the two came out differently, then those
-    whose instruction is ``favoured``. No route is shown twice.
+    With a ``rival`` on the same episodes those come first where the two came out differently. No route is
+    shown twice.
     """
     theirs = {result.instr_id: result.sr for result in rival}
 
     def ranked(story: str) -> list[Chosen]:
-        def rank(result: EpisodeResult) -> tuple[bool, bool, float]:
-            differs = theirs.get(result.instr_id, result.sr) != result.sr
-            return differs, result.instr_id in favoured, _PLAINNESS[story](result)
+        def rank(result: EpisodeResult) -> tuple[bool, float]:
+            return theirs.get(result.instr_id, result.sr) != result.sr, _PLAINNESS[story](result)
 
         kind = sorted((one for one in results if _story(one) == story), key=rank, reverse=True)
         return [Chosen(result.instr_id, story) for result in kind]
@@ -170,21 +166,6 @@ def _story(result: EpisodeResult) -> str | None:
     if result.jumps:
         return "fixed"
     return "straight" if result.spl >= FAULTLESS else None
-
-
-def telling(
-    agent: TracedAgent, results: Sequence[EpisodeResult], count: int, rival: Sequence[EpisodeResult] = ()
-) -> list[Chosen]:
-    """The most instructive episodes of an agent; returns from where it took another way come first."""
-    every = instructive(results, len(results), rival)
-    fixed = [chosen.instruction_id for chosen in every if chosen.story == "fixed"][:_RETRACED]
-    favoured = {trace.task.instruction_id for trace in agent.trace(fixed) if went_on(trace)}
-    return instructive(results, count, rival, favoured)
-
-
-def went_on(trace: Trace) -> bool:
-    """Whether the agent turned back and took another way from there, rather than stopping."""
-    return any(move.back_to is not None and not move.stops for move in trace.moves)
 
 
 @dataclass(frozen=True)
@@ -249,7 +230,8 @@ def write_replays(
             size = write_figure(file, draw_figure(walks, scenery))
         else:
             size = write_page(file, replay_page(walks, scenery, back))
-        replays.append(Replay(file, [(walk, draw_thumbnail(walk, scenery)) for walk in walks], size))
+        maps = draw_thumbnails(walks, scenery)
+        replays.append(Replay(file, list(zip(walks, maps, strict=True)), size))
         if progress is not None:
             progress(done, len(instruction_ids))
     return replays
@@ -327,69 +309,18 @@ class RouteFile:
         points = groupby(self.checked.viewpoint[number].tolist())  # without turns in place
         walked = torch.tensor([place for place, _ in points if place != NONE])
         path, edges = world.local[walked].tolist(), world.slot_of(walked[:-1], walked[1:]) != NONE
-        steps = list(pairwise(path))
-        broken = frozenset(step for step, edge in zip(steps, edges.tolist(), strict=True) if not edge)
+        steps = zip(pairwise(path), edges.tolist(), strict=True)
         scores = None if self.metrics is None else scores_of(self.metrics, number)
-        ending = Ending(True, path[-1], to_goal=scene.places[path[-1]].to_goal, scores=scores)
-        headings = [float(episodes.heading[row]), *(_heading(scene, step) for step in steps)]
-        room_of = rooms(scene)
-        captions = [_route_move(scene, path, done, room_of, broken) for done in range(1, len(path))]
-        return DrawnWalk(
-            name=self.name,
-            task=open_task(world, episodes, row, tuple(words)),
-            scene=scene,
-            path=path,
-            headline=headline(ending, turned=False),
-            story=_route_story(ending, len(steps), len(broken)),
-            captions=[*captions, _route_end(ending)],
-            letters=[{}] * len(steps),
-            marks=[[]] * len(steps),
-            moves=[Step(heading, step) for heading, step in zip(headings, steps, strict=False)],
-            ending=ending,
-            dashed=broken,
-            meaning="no edge",
+        return DrawnWalk.of_route(
+            self.name,
+            open_task(world, episodes, row, tuple(words)),
+            scene,
+            path,
+            Ending(True, path[-1], to_goal=scene.places[path[-1]].to_goal, scores=scores),
+            frozenset(step for step, edge in steps if not edge),
+            float(episodes.heading[row]),
+            rooms(scene),
         )
-
-
-def _heading(scene: Scene, step: tuple[int, int]) -> float:
-    here, there = (scene.places[number] for number in step)
-    return math.atan2(there.x - here.x, there.y - here.y) % FULL_TURN
-
-
-def _route_move(
-    scene: Scene,
-    path: Sequence[int],
-    number: int,
-    room_of: Mapping[int, str],
-    broken: Collection[tuple[int, int]],
-) -> str:
-    """A move in words; ``number`` counts from 1."""
-    step = path[number - 1], path[number]
-    here, there = (scene.places[place] for place in step)
-    metres = math.dist((here.x, here.y, here.z), (there.x, there.y, there.z))
-    place = list(dict.fromkeys(path)).index(step[1]) + 1
-    room = f" ({room_of[step[1]]})" if step[1] in room_of else ""
-    back = "back " if step[1] in path[:number] else ""
-    way = f"{compass(_heading(scene, step))} {back}to place {place}{room}"
-    edge = ", where no edge leads" if step in broken else ""
-    return f"Move {number}: it goes {way}, {metres:.1f} m{edge}."
-
-
-def _route_story(ending: Ending, steps: int, broken: int) -> str:
-    """What happened in all, one sentence."""
-    walked = "" if ending.scores is None else f"{ending.scores.tl:.1f} m in "
-    away = "" if ending.to_goal is None else f" {ending.to_goal:.1f} m from the goal"
-    jumps = f" ({broken} without an edge)" if broken else ""
-    return f"It walked {walked}{steps} step{'s' * (steps != 1)}{jumps} and stopped{away}."
-
-
-def _route_end(ending: Ending) -> str:
-    left, scores = ending.to_goal, ending.scores
-    if left is None or scores is None:
-        return "The end: it stops here. Without a known goal it is not scored."
-    verdict = "a success" if left < SUCCESS_METRES else "a failure"
-    told = f"It walked {scores.tl:.1f} m; SPL {scores.spl:.2f}, nDTW {scores.ndtw:.2f}."
-    return f"The end: it stops {left:.1f} m from the goal, {verdict}. {told}"
 
 
 ROUTES = (

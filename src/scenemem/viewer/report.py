@@ -1,18 +1,17 @@
-"""The report on runs: scores, curves, outcomes, distributions, and the paper's numbers beside ours.
+"""The report on runs: scores, curves, outcomes, and the paper's numbers beside ours.
 
 Seeds of the same settings stand together, their curves and metrics averaged.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import chain, pairwise
-from statistics import fmean, stdev
+from statistics import fmean, quantiles, stdev
 from typing import Any
 
-import msgspec
 from markupsafe import Markup
 
 from scenemem.evaluation.bootstrap import Spread, spreads
@@ -20,22 +19,17 @@ from scenemem.features.store import TRACKS
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Origin
-from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.viewer.charts import (
     FRACTIONS,
-    Bins,
     ChartPoint,
     draw_curves,
-    draw_histogram,
     draw_shares,
-    round_bins,
 )
 from scenemem.viewer.pages import (
     Section,
     Table,
     note_section,
     section,
-    static_text,
     write_report,
 )
 
@@ -58,6 +52,8 @@ _ENDS = {
     "cut": "cut off",
 }
 _DIGITS = 16  # of a checksum, enough to tell files apart
+_GROUPS = 6  # of episodes by length
+_Rated = tuple[float, float]  # length, success
 _JUMPS = ("no jump", "1 jump", "2 jumps", "3 or more")
 
 
@@ -75,7 +71,6 @@ class ReportRun:
     results: Mapping[str, Sequence[EpisodeResult]]  # by split
     origins: Mapping[str, Origin] = field(default_factory=dict)  # split -> what its results come from
     packed: int | None = None  # iterations behind packed weights, which have no log
-    card: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # split -> scores on their card
 
     @property
     def iterations(self) -> int:
@@ -235,14 +230,13 @@ def write_run_report(
     if splits:
         episodes = _pooled(groups, splits[0])
         sections.append(_outcomes_section(groups, splits))
-        sections += [_distributions_section(episodes, splits[0]), _lengths_section(episodes, splits[0])]
+        sections.append(_lengths_section(episodes, splits[0]))
         jumping = {name: results for name, results in episodes.items() if any(one.jumps for one in results)}
         sections += [_jumps_section(jumping, splits[0])] if jumping else []
     sections += more
     if task is not None:
         ours = {split: _metric_spreads(groups, split) for split in splits}
-        sections += [_ablation_section(ours, world), _published_section(task)]
-        sections += [_recent_section()] if task == "r2r" else []
+        sections.append(_ablation_section(ours, world))
     sections.append(_runs_section(groups))
     sections += _origin_sections(groups)
     write_report(file, title, sections, lead=world)
@@ -292,31 +286,14 @@ def _curves_section(groups: Groups, runs: Sequence[ReportRun]) -> Section:
         lines = curves(groups, kind, name)
         drawing = draw_curves(lines, across="iterations", up=caption, limits=limits)
         figures.append((drawing, caption, _curve_table(caption, lines)))
-    if not figures and any(run.card for run in runs):
-        return _card_section(runs)
     if not figures:
-        return note_section("Learning curves", "Nothing has been logged yet.")
+        packed = any(run.packed is not None for run in runs)
+        why = "Packed weights come without a training log." if packed else "Nothing has been logged yet."
+        return note_section("Learning curves", why)
     told = "Lines are means over runs, bands one standard deviation to each side."
     if all(len(members) == 1 for members in groups.values()):
         told = "One run each."
     return section("Learning curves", "figures", list(groups), figures, told)
-
-
-def _card_section(runs: Sequence[ReportRun]) -> Section:
-    """Scores on the cards of packed weights; their training left no log."""
-    metrics = ("sr", "spl", "osr", "ne")
-    rows = [
-        [f"{run.name}, seed {run.seed}", split, *(f"{means[metric]:.3f}" for metric in metrics)]
-        for run in runs
-        for split, means in run.card.items()
-    ]
-    caption, head = (
-        "What these weights reached when they were packed",
-        ["weights", "split", *_headed(metrics)],
-    )
-    text = "Packed weights come without a training log, so there are no learning curves. "
-    text += "Scores above that differ from these by more than rounding were reached on other features."
-    return section("Model card", "published", Table(caption, head, rows), text)
 
 
 def _curve_table(caption: str, lines: Mapping[str, Sequence[ChartPoint]]) -> Table:
@@ -346,52 +323,40 @@ def _ends(results: Sequence[EpisodeResult]) -> dict[str, float]:
     return {name: found.count(name) / len(found) for name in (*_ENDS.values(), *_LOST.values(), _FAR)}
 
 
-def _distributions_section(episodes: Episodes, split: str) -> Section:
-    """Histograms of length, hops and distance to the goal."""
-    figures = []
-    for name, title, unit, line in (
-        ("tl", "Length walked", "metres", None),
-        ("hops", "Hops", "hops", None),
-        ("ne", "Distance to the goal at the end", "metres", (SUCCESS_METRES, "3 m")),
-    ):
-        values = {agent: [float(getattr(r, name)) for r in results] for agent, results in episodes.items()}
-        bins = round_bins([v for column in values.values() for v in column], whole=unit == "hops")
-        columns = [_percent(bins.shares(column)) for column in values.values()]
-        rows = list(zip(bins.names(), *columns, strict=True))
-        table = Table(f"{title}, share of the episodes of {split}", [unit, *values], rows)
-        figures.append((draw_histogram(values, bins, title=title, across=unit, line=line), title, table))
-    told = f"Episodes of {split}, all runs together. The last step also holds everything beyond it."
-    return section("Distributions", "figures", list(episodes), figures, told)
-
-
 def _lengths_section(episodes: Episodes, split: str) -> Section:
-    """SR by the length of the path and of the instruction."""
+    """SR by the length of the path and of the instruction, in groups of about as many episodes."""
     figures = []
     for name, title, unit in (
         ("reference", "SR by length of the reference path", "metres"),
         ("words", "SR by length of the instruction", "words"),
     ):
-        bins = round_bins([float(getattr(one, name)) for one in chain(*episodes.values())], about=6)
-        rates = {agent: _success_by(results, name, bins) for agent, results in episodes.items()}
-        middles = [(low + high) / 2 for low, high in pairwise(bins.edges)]
+        lengths = [float(getattr(one, name)) for one in chain(*episodes.values())]
+        cuts = sorted({round(cut, 1) for cut in quantiles(lengths * 2, n=_GROUPS)})  # * 2: one is enough
+        groups = {agent: _by_length(results, name, cuts) for agent, results in episodes.items()}
         lines = {
-            agent: [ChartPoint(x, rate) for x, (rate, n) in zip(middles, column, strict=True) if n]
-            for agent, column in rates.items()
+            agent: [ChartPoint(*map(fmean, zip(*some, strict=True))) for some in found if some]
+            for agent, found in groups.items()
         }
-        columns = [[f"{rate:.3f} ({n:,})" for rate, n in column] for column in rates.values()]
-        rows = list(zip(bins.names(), *columns, strict=True))
+        ends = [f"{low:g} to {high:g}" for low, high in pairwise(cuts)]
+        columns = [[_rate([sr for _, sr in some]) for some in found] for found in groups.values()]
+        rows = list(zip([f"below {cuts[0]:g}", *ends, f"{cuts[-1]:g} or more"], *columns, strict=True))
         drawing = draw_curves(lines, across=unit, up=title, limits=FRACTIONS)
-        figures.append((drawing, title, Table(f"{title} (episodes)", [unit, *rates], rows)))
-    told = f"Episodes of {split}, all runs together."
+        figures.append((drawing, title, Table(f"{title} (episodes)", [unit, *lines], rows)))
+    told = f"Episodes of {split}, all runs together, in {_GROUPS} groups of about as many."
     return section("Success by length", "figures", list(episodes), figures, told)
 
 
-def _success_by(results: Sequence[EpisodeResult], name: str, bins: Bins) -> list[tuple[float, int]]:
-    """SR and number of episodes in each bin."""
-    sorted_in: list[list[float]] = [[] for _ in bins.names()]
-    for result in results:
-        sorted_in[bins.number(getattr(result, name))].append(result.sr)
-    return [(fmean(values or [0.0]), len(values)) for values in sorted_in]
+def _by_length(results: Sequence[EpisodeResult], name: str, cuts: Sequence[float]) -> list[list[_Rated]]:
+    """Length and success of every episode, in the groups between cuts."""
+    found: list[list[_Rated]] = [[] for _ in range(len(cuts) + 1)]
+    for one in results:
+        length = float(getattr(one, name))
+        found[bisect(cuts, length)].append((length, one.sr))
+    return found
+
+
+def _rate(successes: Sequence[float]) -> str:
+    return f"{fmean(successes):.3f} ({len(successes):,})" if successes else "-"
 
 
 def _jumps_section(episodes: Episodes, split: str) -> Section:
@@ -401,8 +366,7 @@ def _jumps_section(episodes: Episodes, split: str) -> Section:
         jumps = [min(result.jumps, len(_JUMPS) - 1) for result in results]
         shares[name] = {part: jumps.count(number) / len(jumps) for number, part in enumerate(_JUMPS)}
         rates = [[result.sr for result in results if bool(result.jumps) == some] for some in (False, True)]
-        success = [f"{fmean(rate):.3f} ({len(rate):,})" if rate else "-" for rate in rates]
-        rows.append([name, *_percent(shares[name].values()), *success])
+        rows.append([name, *_percent(shares[name].values()), *map(_rate, rates)])
     head = ["agent", *_JUMPS, "SR without a jump (episodes)", "SR with a jump (episodes)"]
     drawing, caption = draw_shares(shares, tones="counts"), f"Jumps per episode on {split}"
     return section("Jumps", "jumps", drawing, caption, Table("Jumps and success", head, rows))
@@ -417,16 +381,23 @@ _ARROWS = {"ne": "↓", "tl": "↓"}
 _ENDINGS = ("", *(f"-r2r-{track}{more}" for track in TRACKS for more in ("", "-augmented")))
 
 
-@cache
-def _published() -> Any:
-    """The numbers of ``static/published.toml``, where their layout is explained."""
-    return msgspec.toml.decode(static_text("published.toml"))
+_ABLATIONS = {  # table 3: preset -> its name there, and SR NE TL OSR SPL on val_seen, then on val_unseen
+    "basic": ("Basic agent (E-Dropout)", "0.62 3.99 11.0 0.71 0.59 0.52 5.22 10.7 0.58 0.48"),
+    "ssm": ("Full model", "0.71 3.10 14.7 0.80 0.62 0.62 4.32 20.7 0.73 0.45"),
+    "ssm-no-grounding": (
+        "without fine-grained instruction grounding",
+        "0.70 3.44 13.5 0.80 0.62 0.59 4.57 20.3 0.72 0.43",
+    ),
+    "ssm-no-reasoning": ("without iterative reasoning", "0.69 3.51 12.9 0.78 0.61 0.57 4.60 19.8 0.70 0.42"),
+    "ssm-local": ("with local action space", "0.67 3.62 11.9 0.75 0.63 0.54 5.21 12.6 0.64 0.49"),
+    "ssm-global": ("with global action space, one step", "0.68 3.25 13.2 0.74 0.60 0.56 4.76 19.8 0.68 0.41"),
+}
 
 
 def _ablation_section(ours: Spreads, world: str) -> Section:
     """Table 3 of the paper with our numbers below each of its rows; what was not trained is a dash."""
     rows, published_rows = list[list[str]](), []
-    for preset, (title, published) in _published()["ablation"].items():
+    for preset, (title, published) in _ABLATIONS.items():
         published_rows.append(len(rows))
         rows += [[f"{title} (paper)", *published.split()], *_ours(ours, preset)]
     head = ["model", *_headed(_COLUMNS) * 2]
@@ -437,28 +408,6 @@ def _ablation_section(ours: Spreads, world: str) -> Section:
     caption = "Ablations in the layout of the paper's table 3"
     shown = Table(caption, head, rows, _spans(_SPLITS, _COLUMNS), published_rows)
     return section("Ablations, beside the paper's", "published", shown, text)
-
-
-def _published_section(task: str) -> Section:
-    """Rows of the paper's main table for a task, for reference."""
-    table = _published()["main"][task]
-    splits, columns = table["splits"], table["columns"]
-    rows = [[name, *cells.split()] for name, cells in table["rows"].items()]
-    head = ["model", *_headed(columns) * len(splits)]
-    text = f"{_PAPER}. An asterisk marks data augmentation by back-translation, a dash a missing number."
-    shown = Table(f"{table['caption']} of the paper (a selection)", head, rows, _spans(splits, columns))
-    return section("Published results", "published", shown, text)
-
-
-def _recent_section() -> Section:
-    """Later results on R2R, filterable by what the agents see."""
-    kinds, systems = _published()["sees"], _published()["recent"]
-    head = ["model", "sees", *_headed(("ne", "osr", "sr", "spl")), "SR, test", "SPL, test", "source"]
-    rows = [
-        (one["sees"], [one["name"], kinds[one["sees"]], *one["numbers"].split()], one)
-        for one in sorted(systems, key=lambda one: (one["year"], one["name"]))
-    ]
-    return section("Later results on R2R", "recent", head, rows, kinds)
 
 
 def _spans(splits: Sequence[str], columns: Sequence[str]) -> list[tuple[str, int]]:

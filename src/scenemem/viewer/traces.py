@@ -36,13 +36,12 @@ from scenemem.formats.traces import (
 )
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary, split_words
-from scenemem.viewer.narration import DrawnWalk, Rooms
-from scenemem.world.graph import FULL_TURN, NONE, Pose, World
+from scenemem.viewer.narration import DrawnWalk, Rooms, compass
+from scenemem.world.graph import NONE, Pose, World
 
 OnMove = Callable[[int, Move], None]
 """Called with the index of an episode and its finished move, as soon as the agent goes on or ends."""
 
-_WINDS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
 _MARKS = 2  # the begin and the end mark an agent reads besides the words
 _LEVEL = 0.6  # metres; viewpoints this close in height make one floor
 _STOREY = 1.8  # metres; floors are at least this far apart
@@ -268,11 +267,6 @@ def scores_of(metrics: Metrics, episode: int) -> Scores:
     """The metrics of one walk."""
     values = {name: float(getattr(metrics, name)[episode]) for name in Scores.__struct_fields__}
     return Scores(**{name: round(value, 4) for name, value in values.items()})
-
-
-def compass(heading: float) -> str:
-    """A heading in words; radians clockwise from north."""
-    return _WINDS[round(heading / (FULL_TURN / len(_WINDS))) % len(_WINDS)]
 
 
 def open_scene(world: World, scan: int, goal: int) -> Scene:

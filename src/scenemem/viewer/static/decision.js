@@ -18,7 +18,8 @@ function buildDecisions(box, data, frame) {
   if (frame.move.decisions.some(cuesOf)) {
     box.append(element("p", { class: several ? "note whole" : "note" },
       "Chance: the probability the agent gives an option; it takes the likeliest. The score behind it adds up from: "
-      + "View, how well what is seen there matches the shaded words. Direction, how well where it lies matches the underlined words. "
+      + "View, how well what is seen there matches the words about things, shaded where they stand out. Direction, how well where "
+      + "it lies matches the words about ways, underlined where they stand out. "
       + "Hints, how far away it is, how long ago it was found and how well it scored then. Memory, how well what it remembers of this "
       + "place and its surroundings matches stopping here. Bars to the right count for an option, "
       + "hatched bars to the left against it, compared with the average option."));

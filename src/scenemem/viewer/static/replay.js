@@ -13,7 +13,7 @@ function begin(data) {
   const headlines = agents.map((agent) => element("span", {}, `${agent.name}: ${agent.headline.toLowerCase()}`));
   const remembers = agents.some((agent) => agent.moves.some((move) => move.memory));
   const say = (id, ...text) => document.getElementById(id).replaceChildren(...text);
-  say("where", "SceneMem replay: one walk, move by move ",
+  say("where", `SceneMem replay: ${alone ? "one walk" : "two walks"}, move by move `,
     element("small", {}, `${names} · ${scene.scan} · ${sourceOf(task)}`));
   say("headline", ...(alone ? [agents[0].headline] : headlines));
   const about = remembers ? WITH_MEMORY : agents.some(decides) ? WITHOUT_MEMORY : ROUTE;
