@@ -75,12 +75,6 @@ def note_section(title: str, text: str) -> Section:
     return section(title, "note", text)
 
 
-def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> Section:
-    """A drawing (SVG, trusted), a picture (PNG) and the words that go with them."""
-    svg = Markup(drawing[drawing.index("<svg") :])  # drawn by this program
-    return section(title, "picture", text, svg, base64.b64encode(photograph).decode())
-
-
 def write_report(file: StrPath, title: str, sections: Iterable[Section], *, lead: str = "") -> None:
     """Write a page of sections below a headline and a lead, with a table of contents when there are many."""
     shown, style = list(sections), styles("charts", "report", "cards")

@@ -211,20 +211,17 @@ def write_run_report(
     world: str,
     task: str | None,
     references: Mapping[str, Scores] | None = None,
-    more: Iterable[Section] = (),
     replays: Section | None = None,
-    remarks: Sequence[str] = (),
 ) -> None:
     """Write the report on some runs, all trained on the same features.
 
     ``world`` is what they were trained and measured on, in words, ``task`` (r2r or r4r) whose published
     numbers are shown; None shows none, as for the embedded houses, for which there are none.
-    ``references`` are agents that are no runs, by split; ``more`` are sections before the published numbers,
-    ``remarks`` for the reader, for example about what is missing.
+    ``references`` are agents that are no runs, by split.
     """
     groups = grouped(runs)
     splits = splits_of(groups)
-    sections = [_scores_section(groups, splits, references or {}, remarks)]
+    sections = [_scores_section(groups, splits, references or {})]
     sections += [] if replays is None else [replays]
     sections.append(_curves_section(groups, runs))
     if splits:
@@ -233,7 +230,6 @@ def write_run_report(
         sections.append(_lengths_section(episodes, splits[0]))
         jumping = {name: results for name, results in episodes.items() if any(one.jumps for one in results)}
         sections += [_jumps_section(jumping, splits[0])] if jumping else []
-    sections += more
     if task is not None:
         ours = {split: _metric_spreads(groups, split) for split in splits}
         sections.append(_ablation_section(ours, world))
@@ -242,9 +238,7 @@ def write_run_report(
     write_report(file, title, sections, lead=world)
 
 
-def _scores_section(
-    groups: Groups, splits: Sequence[str], references: Mapping[str, Scores], remarks: Sequence[str]
-) -> Section:
+def _scores_section(groups: Groups, splits: Sequence[str], references: Mapping[str, Scores]) -> Section:
     tables = []
     for split in splits:
         rows = [
@@ -263,7 +257,7 @@ def _scores_section(
         (name, _metric_cell("sr", cells["sr"]), _metric_cell("spl", cells["spl"]))
         for name, cells in _metric_spreads(groups, first).items()
     ]
-    return section("Scores", "scores", [*remarks, *_unequal(groups)], cards, first, tables)
+    return section("Scores", "scores", _unequal(groups), cards, first, tables)
 
 
 def _unequal(groups: Groups) -> list[str]:
