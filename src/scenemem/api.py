@@ -43,7 +43,7 @@ from scenemem.learning.distributed import check_device, process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
 from scenemem.presets import PRESETS, PUBLISHED, R4R_LABELS, Overlays, Preset, Recipe, Task, overlaid
 from scenemem.registry import Registry, load_installed_plugins
-from scenemem.runs.comparison import Comparison, CountedRuns, RowFacts, path_groups, row_names
+from scenemem.runs.comparison import Comparison, RowFacts, counted_once, path_groups, row_names
 from scenemem.runs.config import Sources, changed, nested
 from scenemem.runs.experiment import SPEAKERS, Progress, find_split, open_data, silent
 from scenemem.runs.folder import RunFolder, Which
@@ -255,30 +255,24 @@ def compare(
     ]
     names = row_names(runs, against)  # before the data is opened, which may take a while
     check_device(device)
-    folder, measured, first = open_data(data, progress), list[tuple[str, Metrics]](), None
-    facts, counted, walked = list[RowFacts](), CountedRuns(), 0
-    for name, run in zip(names, runs, strict=True):
-        opened = open_run(run, folder, checkpoint, progress, device)
-        if not counted.counts(name, opened):
-            continue
-        facts.append(RowFacts.of(name, opened))
-        episodes = opened.episode_set(split)
-        first = first or episodes
-        if episodes.instruction_ids != first.instruction_ids:
-            raise UserError(
-                f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
-            )
-        known = None if again else opened.kept(split)
+    folder = open_data(data, progress)
+    opened = [open_run(run, folder, checkpoint, progress, device) for run in runs]
+    agents, remarks = counted_once(list(zip(names, opened, strict=True)))
+    first, measured, walked = agents[0][1].episode_set(split), list[tuple[str, Metrics]](), 0
+    for name, agent in agents:
+        if agent.episode_set(split).instruction_ids != first.instruction_ids:
+            advice = "compare runs of one task at a time"
+            raise UserError(f"{agent.path} walks other episodes than the runs before it; {advice}")
+        known = None if again else agent.kept(split)
         if known is None:
             walked += 1
-            measured.append((name, opened.walks(split, processes).measured(opened.world)))
+            measured.append((name, agent.walks(split, processes).measured(agent.world)))
         else:
-            measured.append((name, metrics_of(known, opened.world.device)))
-    assert first is not None
-    task = opened.experiment.preset.data.task
-    path = path_groups(folder, task, split, first)
+            measured.append((name, metrics_of(known, agent.world.device)))
+    path = path_groups(folder, agents[0][1].preset.data.task, split, first)
+    facts = [RowFacts.of(name, agent) for name, agent in agents]
     comparison = Comparison.of(split, measured, facts, path, first.scan, against)
-    return replace(comparison, walked=walked, remarks=(*counted.remarks, *comparison.remarks))
+    return replace(comparison, walked=walked, remarks=(*remarks, *comparison.remarks))
 
 
 def score(

@@ -257,7 +257,7 @@ def test_without_a_name_the_table_is_shown(shell: Shell) -> None:
     table = json.loads(shell.split("data", "fetch", "--json").out)
     assert table["goals"]["oracle"]["sources"][0] == "graphs"
     assert len(table["sources"]["graphs"]["files"][0]["sha256"]) == 64
-    assert table["sources"]["graphs"]["matterport_terms"] is True
+    assert table["sources"]["graphs"]["about_buildings"] is True
     assert "images" in table["by_hand"]
 
 

@@ -21,7 +21,6 @@ from scenemem.viewer.pages import (
     render_macro,
     section,
     static_text,
-    table_section,
     write_report,
 )
 from scenemem.viewer.report import ReportRun, contenders, curves, grouped, write_run_report
@@ -256,7 +255,7 @@ def test_a_report_is_one_complete_page_in_the_order_of_its_sections(
     headlines = re.findall(r'<h2 id="(part-\d)">(\w+)</h2>', page)
     assert headlines == [("part-1", "One"), ("part-2", "Two"), ("part-3", "Three"), ("part-4", "Four")]
     assert Html(page).values("href", "src") == ["#part-1", "#part-2", "#part-3", "#part-4"]
-    short = _written(tmp_path, [table_section("One", ("a", "b"), [("1", "2")])], "old")
+    short = _written(tmp_path, [section("One", "table", Table("One", ("a", "b"), [("1", "2")]))], "old")
     assert "<nav" not in short, "short pages have no contents"
 
     def fail(*_args: object, **_kwargs: object) -> int:
@@ -273,7 +272,7 @@ def test_text_from_outside_is_only_ever_text(tmp_path: Path) -> None:
     sections = [
         note_section(NASTY, NASTY),
         Section("plain text is no markup", NASTY),  # type: ignore[arg-type]
-        table_section(NASTY, (NASTY, NASTY), [(NASTY, NASTY)]),
+        section(NASTY, "table", Table(NASTY, (NASTY, NASTY), [(NASTY, NASTY)])),
         section("f", "figures", [NASTY], [(NASTY, NASTY, Table(NASTY, [NASTY], [], [(NASTY, 1)]))], NASTY),
         section("s", "scores", [NASTY], [(NASTY, NASTY, NASTY)], NASTY, [Table(NASTY, [NASTY], [])]),
         section("j", "jumps", NASTY, NASTY, Table(NASTY, [NASTY], [[NASTY]])),
@@ -289,6 +288,7 @@ def test_drawings_are_told_in_words_and_nothing_comes_from_anywhere(tmp_path: Pa
     drawings = [found for tag, found in parsed.elements if tag == "svg"]
     assert all(found.get("aria-hidden") or found.get("aria-label") for found in drawings)
     assert drawings
+    assert not any(parsed.values("src"))
     assert not re.search(r"@import|url\(|<link|<script", page)
     assert "default-src 'none'" in page, "a browser would refuse, too"
 

@@ -225,7 +225,7 @@ def compare(
         console.say(f"written to {out}")
     if not json:
         for shown in comparison.tables():
-            console.print_whole(shown.title, shown.header, shown.cells, kept=shown.header.index("sr"))
+            console.print_whole(shown.caption, shown.head, shown.rows, kept=shown.head.index("sr"))
         return
     found: dict[str, Any] = {"split": split, "tracks": comparison.tracks}
     found |= {"cpu_seconds": comparison.cpu_seconds, "rows": comparison.rows}

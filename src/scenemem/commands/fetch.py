@@ -113,20 +113,8 @@ def _size(source: Source) -> str:
 def _tables() -> dict[str, Any]:
     """Everything that can be fetched, and what cannot."""
     by_hand = [goal.by_hand for goal in GOALS.values() if goal.by_hand]
-    return {
-        "goals": {name: {"what": goal.what, "sources": goal.sources} for name, goal in GOALS.items()},
-        "sources": {
-            name: {
-                "what": source.what,
-                "page": source.page,
-                "licence": source.licence,
-                "matterport_terms": source.about_buildings,
-                "files": source.files,
-            }
-            for name, source in SOURCES.items()
-        },
-        "by_hand": {one.name: one for one in (*by_hand, *MORE)},
-    }
+    sources = {name: {**vars(source), "files": source.files} for name, source in SOURCES.items()}
+    return {"goals": GOALS, "sources": sources, "by_hand": {one.name: one for one in (*by_hand, *MORE)}}
 
 
 def _show_tables() -> None:

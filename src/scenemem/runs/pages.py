@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenemem.errors import UserError
-from scenemem.formats.folder import DataFolder
+from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.formats.results import EpisodeResult, read_stamp
 from scenemem.houses.house import ENCODER
 from scenemem.learning.speaker import Speaker
@@ -28,6 +28,7 @@ from scenemem.runs.experiment import (
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import LoadedAgent, names_of, open_run, open_runs
 from scenemem.runs.weights import published, unpacked
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.pages import Section
 from scenemem.viewer.replay import (
     BackLink,
@@ -43,7 +44,7 @@ from scenemem.viewer.report import ReportRun, Scores, contenders, grouped, split
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
-from scenemem.world.graph import NONE
+from scenemem.world.graph import NONE, World
 
 if TYPE_CHECKING:
     from scenemem.viewer.live_state import Example, LiveServerState
@@ -167,14 +168,16 @@ def open_live_state(
         speaks = _packaged_speaker(first)
     else:
         speaks = speaker.resolve().name, stored_speaker(RunFolder(speaker).best, folder, device).speaker
+    task = first.preset.data.task
+    splits = {one: first.episodes(one) for one in SPLITS if folder.episodes(task, one).is_file()}
     return LiveServerState(
         agents={name: agent.experiment.agent for name, agent in agents.items()},
         origins={name: agent.origin() for name, agent in agents.items()},
         sceneries=Sceneries(folder),
         speaker=speaks and speaks[1],
         speaker_name=speaks[0] if speaks else "speaker",
-        examples=suggestions(first),
-        groups=_house_groups(first),
+        examples=_suggestions(first.environment.world, splits),
+        groups=_house_groups(splits),
     )
 
 
@@ -195,26 +198,22 @@ def _packaged_speaker(experiment: Experiment) -> tuple[str, Speaker] | None:
     return None
 
 
-def _house_groups(experiment: Experiment) -> dict[str, str]:
+def _house_groups(splits: Mapping[str, EpisodeSet]) -> dict[str, str]:
     """The split every house belongs to; one that is in several counts as seen in training."""
-    world, found = experiment.environment.world, dict[str, str]()
-    for split in ("train", "val_seen", "val_unseen", "test"):
-        if experiment.folder.episodes(experiment.preset.data.task, split).is_file():
-            for scan in sorted(set(experiment.episodes(split).scan.tolist())):
-                found.setdefault(world.scans[scan], split)
+    found = dict[str, str]()
+    for split in sorted(splits, key=SPLITS.index):
+        for scan in sorted(set(splits[split].scan.tolist())):
+            found.setdefault(splits[split].scans[scan], split)
     return found
 
 
-def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
+def _suggestions(world: World, splits: Mapping[str, EpisodeSet]) -> Mapping[str, list[Example]]:
     """A few instructions for every house, from the splits the data folder has."""
     from scenemem.viewer.live_state import Example
 
     found: dict[str, list[Example]] = {}
-    world = experiment.environment.world
-    for split in _SUGGESTION_SPLITS:
-        if not experiment.folder.episodes(experiment.preset.data.task, split).is_file():
-            continue
-        episodes, seen, local = experiment.episodes(split), set[int](), world.local.tolist()
+    for split in filter(splits.__contains__, _SUGGESTION_SPLITS):
+        episodes, seen, local = splits[split], set[int](), world.local.tolist()
         columns = (episodes.record, episodes.scan, episodes.start, episodes.goal, episodes.heading)
         for text, record, scan, start, goal, heading in zip(
             episodes.texts, *(column.tolist() for column in columns), strict=True

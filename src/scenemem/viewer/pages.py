@@ -65,11 +65,6 @@ def section(title: str, macro: str, *values: Any, **named: Any) -> Section:
     return Section(title, render_macro("sections.html", macro, *values, **named))
 
 
-def table_section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Section:
-    """A section that is one table."""
-    return section(title, "table", Table(title, head, list(rows)))
-
-
 def note_section(title: str, text: str) -> Section:
     """A section that is one paragraph."""
     return section(title, "note", text)
