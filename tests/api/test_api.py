@@ -194,6 +194,16 @@ def test_runs_packed_files_and_names_are_loaded_alike(
             sm.load(source, data=tiny_trainable)
 
 
+def test_other_data_and_unknown_splits_are_refused_at_once(
+    run: sm.TrainingRun, tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenemem.houses.build.default_houses", None)  # nothing is built
+    with pytest.raises(sm.UserError, match="not on the embedded houses; name that data folder with `data="):
+        sm.load(run.path)
+    with pytest.raises(sm.UserError, match="has no split 'val_unsen' of r2r; did you mean val_unseen"):
+        sm.episodes("val_unsen", data=tiny_trainable)
+
+
 def test_agents_are_compared(run: sm.TrainingRun, agent: sm.LoadedAgent, tiny_trainable: Path) -> None:
     both = sm.compare([agent, run], data=tiny_trainable)
     assert both.rows["ssm"]["sr"].n == 1, "named twice"

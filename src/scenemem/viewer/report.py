@@ -118,7 +118,7 @@ def group_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
     runs: (name of the preset, its settings)
     """
-    flat, names = [(name, _flat(settings)) for name, settings in runs], []
+    flat, names = [(name, dotted(settings)) for name, settings in runs], []
     for name, own in flat:
         namesakes = [other for namesake, other in flat if namesake == name]
         differing = [
@@ -191,7 +191,7 @@ def _metric_cell(metric: str, spread: Spread) -> str:
     return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
 
 
-def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+def dotted(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Nested settings by their dotted names."""
     if isinstance(settings, (list, tuple)):
         settings = dict(enumerate(settings))
@@ -199,7 +199,7 @@ def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
         return {prefix: settings}
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        flat |= _flat(value, f"{prefix}.{name}" if prefix else str(name))
+        flat |= dotted(value, f"{prefix}.{name}" if prefix else str(name))
     return flat
 
 
