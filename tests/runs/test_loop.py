@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 
+import scenemem.learning.trainer
 from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import read_checkpoint
-from scenemem.learning.trainer import StepReport, Trainer, WeightAverage
+from scenemem.learning.trainer import Trainer, WeightAverage
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
 from scenemem.runs.folder import RunFolder
@@ -284,41 +285,31 @@ def test_a_signal_saves_the_run_first(
     assert_same_run(tmp_path, finished)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "moment", "said"),
-    [
-        (26.0, 2, ["about 20 s"]),
-        (2.0, 2, []),
-        (26.0, 1, ["it is the first, so how long it takes is not known"]),
-    ],
-)
-def test_a_signal_in_a_long_step_is_told_how_long_saving_takes(
-    tiny_trainable: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-    moment: int,
-    said: list[str],
+@pytest.mark.parametrize("place", ["encode", "collect", "backward"])
+def test_a_signal_does_not_wait_for_a_step(
+    tiny_trainable: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    loop, now, told = _loop(tiny_trainable, tmp_path), 0.0, list[str]()
-    step = loop.trainer.step
+    loop = _loop(tiny_trainable, tmp_path)
+    owner, name = {
+        "encode": (loop.trainer, "batch_losses"),
+        "collect": (scenemem.learning.trainer, "collect"),
+        "backward": (torch.autograd, "backward"),
+    }[place]
+    call = getattr(owner, name)
 
-    def signalled() -> StepReport:
-        nonlocal now
-        now += 6
-        if loop.trainer.iteration == moment - 1:
+    def signalled(*arguments: Any, **named: Any) -> Any:
+        if loop.trainer.iteration == 2:
+            torch.rand(3)  # half a step draws numbers
             os.kill(os.getpid(), signal.SIGTERM)
-        now += seconds - 6
-        return step()
+            time.sleep(0.01)
+            raise AssertionError("the step went on")
+        return call(*arguments, **named)
 
-    monkeypatch.setattr(loop.trainer, "step", signalled)
-    monkeypatch.setattr("scenemem.runs.loop.time.perf_counter", lambda: now)
-    loop.announce = told.append
-    with pytest.raises(Interrupted, match=f"is saved at iteration {moment}"):
+    with monkeypatch.context() as patched, pytest.raises(Interrupted, match="is saved at iteration 2"):
+        patched.setattr(owner, name, signalled)
         loop.run()
-    assert told == [
-        f"finishing the step before saving ({left}); a second signal ends at once" for left in said
-    ]
+    assert _continue(tiny_trainable, tmp_path) == 2
+    assert_same_run(tmp_path, finished)
 
 
 def test_differences_name_the_settings_that_differ_and_no_others() -> None:

@@ -187,7 +187,7 @@ def print_whole(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     """
     lines = [tuple(header), *map(tuple, rows)]
     upright, turned = _parts(list(zip(*lines, strict=True)), kept), _parts(lines, 1)
-    for number, part in enumerate(min(upright, turned, key=len)):
+    for number, part in enumerate(turned if len(turned) < len(upright) else upright):
         head, *cells = zip(*part, strict=True)
         shown = table("" if number else title, head, cells)
         for shown_column in shown.columns:

@@ -196,7 +196,13 @@ class Learner(ABC):
         """Losses of a batch, and the number of episodes learnt from.  rows: (B,) of the episodes"""
 
     def step(self) -> StepReport:
-        """One optimiser step.
+        """One optimiser step."""
+        report = self.compute_gradients()
+        self.update()
+        return report
+
+    def compute_gradients(self) -> StepReport:
+        """The part of a step that takes long and leaves all weights as they are.
 
         Raises:
             UserError: a loss or a gradient is not a number; the first bad tensor is named.
@@ -217,14 +223,17 @@ class Learner(ABC):
         gradient = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
         if not bool(gradient.isfinite()):
             raise self._bad_gradient()
-        self.optimiser.step()
-        self.iteration += 1
-        if self.config.average:
-            self.average.update(self.iteration)
         named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
         if self.group.size > 1:
             named = self.group.means(named)
         return StepReport(named, float(gradient), episodes)
+
+    def update(self) -> None:
+        """The part of a step that changes the weights."""
+        self.optimiser.step()
+        self.iteration += 1
+        if self.config.average:
+            self.average.update(self.iteration)
 
     def _set_learning_rate(self) -> None:
         rate = self.config.learning_rate

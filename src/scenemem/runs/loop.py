@@ -52,7 +52,6 @@ WORTH_MEASURING = 100
 
 _SHOWN = 70  # characters of a setting in a message
 _NUMBER = 4  # bytes
-_LONG_STEP = 5.0  # seconds; when a training is to stop, one that takes longer is announced
 _DAY = 86_400  # seconds
 _GLOBAL, _SAMPLING, _DEVICE = "random.global", "random.sampling", "random.device"
 
@@ -92,13 +91,9 @@ class StopRequest:
     """Catches Ctrl-C and signals that end a program, until the work comes to a good place to stop.
 
     A second one ends the program at once. Outside of the main thread nothing is caught.
-
-    Args:
-        noticed: called when the first one comes and the work goes on.
     """
 
-    def __init__(self, noticed: Callable[[], None] = lambda: None) -> None:
-        self._noticed = noticed
+    def __init__(self) -> None:
         self.number: int | None = None  # of the signal that came
         self._at_once = False
 
@@ -113,6 +108,8 @@ class StopRequest:
         """Raise ``Interrupted`` right away inside of this block, whose work may be thrown away."""
         self._at_once = True
         try:
+            if self.number is not None:
+                raise self._interrupted()
             yield
         finally:
             self._at_once = False
@@ -120,8 +117,11 @@ class StopRequest:
     def _request(self, number: int, _frame: FrameType | None) -> None:
         second, self.number = self.number is not None, number
         if second or self._at_once:
-            raise Interrupted("interrupted; the last checkpoint is kept, continue with `resume=True`", number)
-        self._noticed()
+            raise self._interrupted()
+
+    def _interrupted(self) -> Interrupted:
+        text = "interrupted; the last checkpoint is kept, continue with `resume=True`"
+        return Interrupted(text, self.number or 0)
 
 
 @dataclass(eq=False)
@@ -135,7 +135,6 @@ class TrainingLoop:
     metadata: Mapping[str, Any]  # plain values stored with every checkpoint: preset, vocabulary, ...
     watch: Callable[[TrainingStatus], None] | None = None  # called after every step
     advice: str = "continue with `resume=True`"  # how to go on, when the run is stopped
-    announce: Callable[[str], None] = lambda _: None  # told when stopping takes a while
 
     def __post_init__(self) -> None:
         self.metadata = json.loads(json.dumps(self.metadata))  # as a checkpoint gives it back: no tuples
@@ -144,9 +143,7 @@ class TrainingLoop:
         self._earlier = 0.0  # processor seconds spent on the run before this process
         self._started = time.process_time()
         self._unlogged = Unlogged()
-        self._step_began: float | None = None  # while a step is taken
-        self._step_took: float | None = None  # the last one, in seconds
-        self._stop = StopRequest(self._say_how_long)
+        self._stop = StopRequest()
         self._loggers = open_loggers(self.folder) if self.trainer.group.is_main else []
 
     def resume(self) -> None:
@@ -216,10 +213,11 @@ class TrainingLoop:
             if self._unlogged.steps and self._is_due():  # it was stopped while it validated
                 self._log(0.0)
             while trainer.iteration < last:
-                self._step_began = started = time.perf_counter()
-                report = trainer.step()
-                self._step_began, self._step_took = None, time.perf_counter() - started
-                seconds += self._step_took
+                started = time.perf_counter()
+                with self._broken_off():
+                    report = trainer.compute_gradients()
+                trainer.update()
+                seconds += time.perf_counter() - started
                 walked += report.episodes
                 self._unlogged.add(report)
                 speed = walked / seconds
@@ -229,17 +227,6 @@ class TrainingLoop:
                     self._log(speed)
                 if trainer.group.any(self._stop.number is not None):
                     self._save_and_end()
-
-    def _say_how_long(self) -> None:
-        """Announce how long a stop will take, unless that is not worth it."""
-        if self._step_began is None or not self.trainer.group.is_main:
-            return
-        left = "it is the first, so how long is not known"
-        if self._step_took is not None:
-            if self._step_took < _LONG_STEP:
-                return
-            left = f"about {duration(max(0.0, self._step_began + self._step_took - time.perf_counter()))}"
-        self.announce(f"finishing the step before saving ({left}); a second signal ends at once")
 
     def _is_due(self) -> bool:
         """Whether it is time to log and save; whenever it is time to validate, too."""
@@ -276,13 +263,23 @@ class TrainingLoop:
         self._save()
 
     def _validated(self) -> dict[str, float]:
-        """Validate; a request to stop does not wait for it, the resumed run validates again."""
-        before, alone = random_states(self.trainer), self.trainer.group.size == 1
+        with self._broken_off(), self.trainer.average.applied():
+            return self.validate()
+
+    @contextmanager
+    def _broken_off(self) -> Iterator[None]:
+        """A request to stop does not wait for the work inside, which a resumed run does again.
+
+        At the width of the paper a step may take minutes, and a scheduler gives a process seconds.
+        """
+        trainer = self.trainer
+        random, batches = random_states(trainer), trainer.batches.state_dict()
         try:  # of several processes, the others would wait for the share of this one
-            with self._stop.at_once() if alone else nullcontext(), self.trainer.average.applied():
-                return self.validate()
+            with self._stop.at_once() if trainer.group.size == 1 else nullcontext():
+                yield
         except Interrupted:
-            restore_randomness(before, self.trainer)
+            restore_randomness(random, trainer)
+            trainer.batches.load_state_dict(batches)
             self._save_and_end()
 
     def _save_and_end(self) -> NoReturn:

@@ -150,9 +150,8 @@ def run_training(
 ) -> None:
     """Train an agent or a speaker into a run folder; a run that is there already is only resumed if asked.
 
-    ``watch`` is called after every step, ``announce`` with the cost of the training before it begins and,
-    when it is to stop in a long step, with how long that takes; a dry run ends after the cost and writes
-    nothing.
+    ``watch`` is called after every step, ``announce`` with the cost of the training before it begins; a dry
+    run ends after that and writes nothing.
     """
     if settings.seed < 0:
         raise UserError(f"`seed` must be 0 or more, got {settings.seed}")
@@ -167,8 +166,7 @@ def run_training(
         (announce or print)(measured_cost(trainer))
         return
     advice = _advice(settings, folder, out)
-    selection, say = settings.preset.selection, announce or (lambda _: None)
-    loop = TrainingLoop(trainer, out, validate, selection, metadata, watch, advice, say)
+    loop = TrainingLoop(trainer, out, validate, settings.preset.selection, metadata, watch, advice)
     with out.locked() if group.is_main else nullcontext():
         if resume and out.has_checkpoint:
             loop.resume()
