@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,7 +14,7 @@ from PIL import Image
 
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
-from scenemem.formats.traces import Trace
+from scenemem.formats.traces import Ending, Trace
 from scenemem.viewer.charts import (
     SERIES,
     ChartPoint,
@@ -199,7 +198,9 @@ def test_everything_is_inside_the_frame_and_north_is_up_and_returns_are_beside(t
 
 def test_a_figure_has_a_map_per_walk_and_explains_its_signs(turning_back: Trace, tmp_path: Path) -> None:
     first = DrawnWalk.of(turning_back, {})
-    second = replace(first, name="other", path=(0, 1), headline="Stopped 5.6 m from the goal")
+    assert first.scores is not None
+    ending = Ending(True, 1, to_goal=5.6, scores=change(first.scores, osr=0.0))
+    second = DrawnWalk.of_route("other", first.task, first.scene, (0, 1), 0.0, ending)
     figure = draw_figure([first, second], ROOMS)
     size = write_figure(tmp_path / "f.svg", figure)
     assert size == (tmp_path / "f.svg").stat().st_size

@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,11 @@ import pytest
 from PIL import Image
 
 from scenemem.formats.folder import DataFolder
-from scenemem.formats.traces import Decision, Option, Trace, Way
+from scenemem.formats.traces import Decision, Ending, Option, Trace, Way
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
 from scenemem.viewer.drawing import draw_thumbnails
-from scenemem.viewer.narration import DrawnWalk, Step
+from scenemem.viewer.narration import DrawnWalk
 from scenemem.viewer.replay import Replay, replay_page, write_index, write_replay
 from scenemem.viewer.scenery import Doorway, Look, RoomOutline, SceneLabel, Scenery
 from tests.viewer.checks import DESKTOP, PHONE, Scheme, faults, in_every_scheme, on_every_screen, quiet
@@ -65,15 +64,9 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
     write_replay(files["told"], [turning_back, rival], replace(scenery, looks=looks))
     write_replay(files["two"], [turning_back, rival], scenery)
     walks = [DrawnWalk.of(trace, scenery.room_of) for trace in (turning_back, rival)]
+    ending = Ending(True, 3, to_goal=3.6, scores=walks[0].scores)
     routes = [
-        replace(
-            walk,
-            path=path,
-            moves=[Step(0.0, step) for step in pairwise(path)],
-            captions=[*(f"Move {number}: it goes." for number in range(1, len(path))), "The end."],
-            letters=[{}] * 2,
-            marks=[[]] * 2,
-        )
+        DrawnWalk.of_route(walk.name, walk.task, walk.scene, path, 0.0, ending)
         for walk, path in zip(walks, ((0, 1, 3), (0, 1)), strict=True)
     ]
     files["routes"].write_text(replay_page(routes, scenery), encoding="utf-8")
@@ -403,7 +396,9 @@ def test_routes_are_played_without_a_word_on_decisions(show: Show) -> None:
     assert "says where the agent went and not why" in _text(tab, "#lead")
     assert _text(tab, "#count") == "Move 1 of 2"
     tab.keyboard.press("ArrowRight")
-    assert _texts(tab, ".caption") == ["Move 2: it goes.", "The end."]
+    first, second = _texts(tab, ".caption")
+    assert first == "Move 2: it goes north to place 3, 2.0 m."
+    assert second.startswith("The end: it stopped 3.6 m from the goal")
     assert tab.locator(".map > svg .next").count() == 1
     assert tab.locator(".decision:visible, .key:visible span").count() == 0
     assert "chances" not in _text(tab, "#legend")

@@ -116,7 +116,7 @@ def draw_figure(walks: Sequence[DrawnWalk], scenery: Scenery) -> Drawing:
         shapes += _floors(walk, scenery, frame, heads=True)
     width = len(walks) * (block + _GAP) - _GAP
     kinds = {shape.kind for shape in shapes}
-    signs = {**_LEGEND, "jumped": walks[0].meaning}
+    signs = {**_LEGEND, "jumped": next((walk.meaning for walk in walks if walk.dashed), "")}
     known = {kind: text for kind, text in signs.items() if kind in kinds}
     shapes += _legend(known, _LINE + height, width)
     bottom = max(spot.imag for shape in shapes for spot in shape.points)

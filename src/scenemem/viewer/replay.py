@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, groupby, pairwise, zip_longest
 from pathlib import Path
@@ -311,16 +311,11 @@ class RouteFile:
         path, edges = world.local[walked].tolist(), world.slot_of(walked[:-1], walked[1:]) != NONE
         steps = zip(pairwise(path), edges.tolist(), strict=True)
         scores = None if self.metrics is None else scores_of(self.metrics, number)
-        return DrawnWalk.of_route(
-            self.name,
-            open_task(world, episodes, row, tuple(words)),
-            scene,
-            path,
-            Ending(True, path[-1], to_goal=scene.places[path[-1]].to_goal, scores=scores),
-            frozenset(step for step, edge in steps if not edge),
-            float(episodes.heading[row]),
-            rooms(scene),
-        )
+        ending = Ending(True, path[-1], to_goal=scene.places[path[-1]].to_goal, scores=scores)
+        task, heading = open_task(world, episodes, row, tuple(words)), float(episodes.heading[row])
+        walk = DrawnWalk.of_route(self.name, task, scene, path, heading, ending)
+        broken = frozenset(step for step, edge in steps if not edge)
+        return replace(walk, room_of=rooms(scene), broken=broken)
 
 
 ROUTES = (
