@@ -321,6 +321,7 @@ def weights_pack(
     walking: Walking = WALKING,
     *,
     splits: tuple[str, ...] = ("val_seen", "val_unseen"),
+    licence: str = "",
 ) -> None:
     """Pack the weights of a run in half precision, measure them, and write them with a model card.
 
@@ -328,13 +329,15 @@ def weights_pack(
         out: the file to write, NAME.safetensors, with its card NAME.md beside it; or a folder, which gets the
             layout of the Hugging Face Hub: model.safetensors, config.json and README.md.
         splits: where to measure them.
+        licence: of the weights, for the card: mit, cc-by-nc-4.0, other, ...; a folder needs one.
     """
     if out.suffix not in ("", ".safetensors"):
         raise UserError(
             f"{out}: the name of packed weights ends in .safetensors, that of a folder in nothing"
         )
     what = RunFolder(run), out, walking.open(run), splits, walking.checkpoint
-    file, *cards = pack_weights(*what, progress_bar, walking.device)
+    file, *cards = pack_weights(*what, progress_bar, walking.device, licence)
     console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, cards))}")
-    if not out.suffix:
-        console.say_next(read_published(file).command, f"weights:{out}{'' if '/' in str(out) else '/'}")
+    entry, data = read_published(file), () if walking.data is None else ("--data", walking.data)
+    place = f"{PREFIX}{out}" if out.suffix or "/" in str(out) else f"{PREFIX}{out}/"
+    console.say_next(entry.command, place, *data, "--split", entry.measured_on)
