@@ -31,6 +31,7 @@ from scenemem.evaluation.following import (
     measure_grounding,
 )
 from scenemem.evaluation.metrics import Metrics
+from scenemem.features.store import complete_stores
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
 from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
@@ -52,7 +53,6 @@ from scenemem.runs.experiment import (
     DEV_UNSEEN,
     Experiment,
     Progress,
-    complete_stores,
     hide_main_module,
     silent,
     speaker_beside,

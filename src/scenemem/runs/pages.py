@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenemem.errors import UserError
+from scenemem.features.store import complete_stores
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
 from scenemem.houses.house import ENCODER
@@ -21,7 +22,6 @@ from scenemem.runs.experiment import (
     Progress,
     RunMetadata,
     begun,
-    complete_stores,
     open_data,
     silent,
     stored_speaker,
