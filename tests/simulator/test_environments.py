@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -352,3 +355,41 @@ def test_make_vec_finds_it_and_gymnasiums_wrappers_accept_it(tiny_data: Path) ->
         infos = recorded.step(np.ones(4, dtype=np.int64))[4]
     assert infos["episode"]["l"].tolist() == [3] * 4
     recorded.close()
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
+
+
+def run_blocks(section: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The Python of a section of the page, on a small data folder instead of the houses; its names."""
+    monkeypatch.setitem(sys.modules, "scenemem.houses.build", SimpleNamespace(default_houses=lambda: data))
+    (text,) = [part for part in PAGE.split("\n## ") if part.startswith(section)]
+    code = "\n".join(re.findall(r"^```python\n(.+?)^```$", text, re.M | re.S))
+    names: dict[str, Any] = {}
+    exec(
+        compile(code.replace("DIR", str(data)).replace("objects", "tiny"), "docs/simulator.md", "exec"), names
+    )
+    return names
+
+
+def test_the_page_on_gymnasium_runs(tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_blocks("Gymnasium", tiny_trainable, monkeypatch)
+    assert names["observation"]["candidate_mask"].shape == (4,)
+    assert names["envs"].num_envs == 256
+
+
+def test_the_page_on_stable_baselines_runs_and_its_checker_is_content(
+    tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stable_baselines3", "sb3_contrib"):
+        pytest.importorskip(name, reason="needs pip install stable-baselines3 sb3-contrib")
+    names = run_blocks("Stable-Baselines3", tiny_trainable, monkeypatch)
+    model = names["model"]
+    assert model.num_timesteps == 512
+    assert {"r", "l", "sr", "spl"} <= model.ep_info_buffer[-1].keys()
+    masks = model.get_env().env_method("action_masks")
+    assert np.array_equal(np.stack(masks), names["envs"].venv.envs.unwrapped.action_masks())
+    checker: Any = importlib.import_module("stable_baselines3.common.env_checker")
+    checker.check_env(NavigationEnv(data=tiny_trainable, features=False))
+    rewards = model.get_env().step(np.zeros(16, dtype=np.int64))[1]
+    assert set(rewards.tolist()) <= {-2.0, 2.0}
