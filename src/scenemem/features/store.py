@@ -12,7 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,12 +35,14 @@ from scenemem.formats.features import (
     read_feature_hdf5,
     read_feature_tsv,
     read_store,
+    read_store_info,
     stream_store,
     write_store,
 )
+from scenemem.formats.folder import DataFolder
 from scenemem.houses import house as houses
 from scenemem.registry import listed
-from scenemem.world.build import Progress
+from scenemem.world.build import Progress, load_world
 from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated, view_heading
 
 IN_MEMORY = 512 * 2**20  # bytes a store may take as float32 to be read into memory
@@ -201,6 +203,39 @@ def covered_scans(info: StoreInfo, world: World) -> tuple[list[str], str]:
     there = f"it has all of {len(whole)} of {len(world.scans)} buildings ({listed(whole)})"
     parts = f", and parts of {listed(partial)}" if partial else ""
     return whole, f"{lacks}; {there if whole else 'it has no building whole'}{parts}"
+
+
+def complete_stores(folder: DataFolder) -> Iterator[tuple[Path, StoreInfo]]:
+    """The stores that can be read, with what they hold; unreadable ones are skipped."""
+    for store in folder.feature_files():
+        with suppress(DataError):
+            yield store, read_store_info(store)
+
+
+def choose_store(folder: DataFolder, name: str | None, advice: str = "name one with `features`") -> Path:
+    """The feature store of a name, or the only one there is; ``advice`` ends the message about several."""
+    if name is not None:
+        return folder.feature_file(name)
+    stores = [store for store, _ in complete_stores(folder)] or folder.feature_files()
+    if len(stores) > 1:
+        names = ", ".join(file.stem for file in stores)
+        raise UserError(f"{folder.root} has several feature stores ({names}); {advice}")
+    return stores[0] if stores else folder.feature_file("objects")  # which says how to build one
+
+
+def open_environment(store: Path, folder: DataFolder, device: str = "cpu") -> Environment:
+    """The world and the features of a store; buildings it does not cover are left out, with a warning."""
+    world = load_world(folder.connectivity)
+    scans, lacks = covered_scans(read_store_info(store), world)
+    if lacks and not scans:
+        raise DataError(store, f"{lacks}; convert features of all viewpoints of a building or more")
+    if lacks:
+        warnings.warn(f"{store}: {lacks}; instructions elsewhere are left out", stacklevel=2)
+        world = load_world(folder.connectivity, scans=scans)
+    features = open_store(store, world)
+    if device != "cpu":
+        world, features = world.to(device), features.to(device)
+    return Environment(world, features)
 
 
 def projections(values: NDArray[np.float16]) -> NDArray[np.float16]:

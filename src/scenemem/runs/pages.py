@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenemem.errors import UserError
+from scenemem.features.store import complete_stores
 from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.formats.results import EpisodeResult, read_stamp
 from scenemem.houses.house import ENCODER
@@ -20,7 +21,6 @@ from scenemem.runs.experiment import (
     Progress,
     RunMetadata,
     begun,
-    complete_stores,
     find_split,
     silent,
     stored_speaker,
