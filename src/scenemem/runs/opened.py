@@ -67,7 +67,7 @@ from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import graph_digest, load_world
 from scenemem.world.graph import World
-from scenemem.zoo.reranking import CandidateWalker, PragmaticSearch, Reranking, RerankingAgent, searches
+from scenemem.zoo.reranking import PragmaticSearch, Reranking, RerankingAgent, searches
 
 _AT_ONCE = 256  # episodes
 
@@ -128,7 +128,7 @@ def evaluate_scripted(
 class WithSpeaker:
     """An agent, and a speaker that helps to choose its answers."""
 
-    walker: CandidateWalker | PragmaticSearch
+    walker: RerankingAgent | PragmaticSearch
     speaker: RunFolder
     settings: Mapping[str, Any]  # what the choice depends on besides
 
@@ -140,7 +140,7 @@ class WithSpeaker:
     def facts(self, walks: Walks, world: World) -> dict[str, Any]:
         """What belongs to an evaluation: the speaker, the settings, and what all candidates walked."""
         facts = {"speaker": str(self.speaker.root), **self.settings}
-        if isinstance(self.walker, CandidateWalker):  # the walk of a search holds all that was walked
+        if isinstance(self.walker, RerankingAgent):  # the walk of a search holds all that was walked
             all_walked = {"tl": self.walker.metres, "spl": self.walker.spl(walks, world)}
             facts["all_walked"] = {name: float(values.mean()) for name, values in all_walked.items()}
         return facts
@@ -284,7 +284,7 @@ class OpenedRun:
         """
         agent, scorer = self.experiment.agent, speaker_beside(speaker, self.experiment)
         if not searches(agent):
-            walker = CandidateWalker(RerankingAgent(agent, scorer, reranking))
+            walker = RerankingAgent(agent, scorer, reranking)
             return WithSpeaker(walker, speaker, asdict(reranking))
         if reranking.candidates != 1:
             raise UserError(
@@ -299,7 +299,7 @@ class OpenedRun:
         agent, episodes, origin = self.experiment.agent, self.episodes(split), self.origin(split)
         if helped is None:
             return TracedAgent(name, agent, episodes, origin)
-        if isinstance(helped.walker, CandidateWalker):
+        if isinstance(helped.walker, RerankingAgent):
             raise UserError(
                 f"{self.run.root} does not search, and a walk chosen among candidates cannot be watched; "
                 "leave out --speaker"

@@ -30,24 +30,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ANGLE_WIDTH,
-    GLOBAL,
-    ActionSpace,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    DecisionType,
-    Explanation,
-    Limit,
-    ModelConfig,
-    Observations,
-    Stage,
-    WalkConfig,
-    WalkOptions,
-    World,
-    dots,
-)
+import scenemem.extend as ext
 from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.panoramic import (
     ActionEmbedding,
@@ -62,7 +45,7 @@ from scenemem.zoo.recipes import check_least, published, shared
 
 
 @dataclass(frozen=True)
-class EGPConfig(ModelConfig):
+class EGPConfig(ext.ModelConfig):
     """Settings of EGP."""
 
     co_grounded: bool = False
@@ -90,14 +73,14 @@ class EGP(EmbedsActions):
 
     config: EGPConfig
 
-    def __init__(self, config: EGPConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: EGPConfig, sizes: ext.DataSizes) -> None:
         width, action, parts = config.width, config.action_width, None
         if config.co_grounded:
             core = CoGroundedUpdater(sizes.visual, width, action, raw=True, norm=False)
             parts = one_way_parts(config, sizes, core)
         super().__init__(config, sizes, parts)
         if not config.co_grounded:
-            self.embed = ActionEmbedding(sizes.visual + ANGLE_WIDTH, action, norm=False)
+            self.embed = ActionEmbedding(sizes.visual + ext.ANGLE_WIDTH, action, norm=False)
             self.word_query = nn.Linear(width, width, bias=False)
         self.enter = nn.Linear(action + 1 + 2 * width, config.map_width)
         self.enter_option = nn.Linear(action, config.map_width)
@@ -108,43 +91,45 @@ class EGP(EmbedsActions):
         self.query = nn.Linear(2 * width, config.map_width)
 
     def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
+        self, world: ext.World, episodes: int, max_decisions: ext.Limit, *, learning: bool = False
+    ) -> ext.ActionSpace:
         """Every place one may go to once, or stop."""
         del learning
-        return PlaceActions(world, episodes, max_decisions, WalkOptions(allow_revisits=self.config.revisits))
+        return PlaceActions(
+            world, episodes, max_decisions, ext.WalkOptions(allow_revisits=self.config.revisits)
+        )
 
-    def text(self, observations: Observations) -> tuple[Tensor, Tensor]:
+    def text(self, observations: ext.Observations) -> tuple[Tensor, Tensor]:
         """x^ (X, H), and the weights of the words (X, L)"""
         if isinstance(observations.state, CoGroundedState):
             return observations.state.text, observations.state.word_attention
         hidden = observations.state.hidden * observations.decision_mask
         return observations.instructions.attend(self.word_query(hidden))
 
-    def node_features(self, observations: Observations) -> dict[str, Tensor]:
+    def node_features(self, observations: ext.Observations) -> dict[str, Tensor]:
         """A place is the largest of its embedded actions, its ways are these actions."""
         embedded = observations.cached(self.embedded)
         options = with_stop_option(observations.candidates.mask).unsqueeze(-1)
         place = embedded.masked_fill(~options, -torch.inf).amax(dim=1)
         return {"place": place, "ways": embedded[:, :-1].flatten(1)}
 
-    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+    def score(self, point: ext.DecisionPoint) -> dict[ext.DecisionType, Tensor]:
         """Global decisions: (R, O + 1)"""
         observations, graph = point.observations, point.memory()
         seen = SeenPlaces.of(graph)
         stop = observations.cached(self.embedded)[point.row, -1]
-        unvisited = seen.maximum(graph.ways("ways", *seen.open_ways))
+        unvisited = seen.pooled(graph.ways("ways", *seen.open_ways), "amax")
         options = self.enter_option(torch.cat([unvisited, stop.unsqueeze(1)], dim=1))
         exists = nn.functional.pad(seen.all >= 0, (0, 1), value=True)
         hidden = point.state.hidden * point.mask("decision")
         nodes = torch.cat([self._visited(point, hidden, graph.column("place")), options], dim=1)
         planned = self.planner(nodes, exists, self._edges(seen, stop))
         text = observations.cached(self.text)[0][point.row]
-        scores = dots(planned, self.query(torch.cat([text, hidden], dim=-1)))
+        scores = ext.dots(planned, self.query(torch.cat([text, hidden], dim=-1)))
         of_unvisited = scores[:, graph.viewpoint.shape[1] : -1]
-        return {GLOBAL: torch.cat([seen.per_way(of_unvisited), scores[:, -1:]], dim=1)}
+        return {ext.GLOBAL: torch.cat([seen.per_way(of_unvisited), scores[:, -1:]], dim=1)}
 
-    def _visited(self, point: DecisionPoint, hidden: Tensor, places: Tensor) -> Tensor:
+    def _visited(self, point: ext.DecisionPoint, hidden: Tensor, places: Tensor) -> Tensor:
         """The visited nodes: W [g, flag, the state at the current one, the instruction]  ->  (R, N, W)
 
         The layer is applied part by part, because the last two are the same at many nodes.
@@ -177,18 +162,18 @@ class EGP(EmbedsActions):
             torch.cat([feature, self.edge(stop).unsqueeze(1)], dim=1),
         )
 
-    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+    def word_attention(self, observations: ext.Observations) -> dict[str, Tensor]:
         """The words the decision reads  ->  name: (X, L)"""
         weights = observations.cached(self.text)[1]
         return {"perception": weights, "action": weights}
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The words, and how many places the graph holds."""
         seen = SeenPlaces.of(point.memory())
-        return Explanation(self.words_at(point), numbers={"places": (seen.all >= 0).sum(dim=1).float()})
+        return ext.Explanation(self.words_at(point), numbers={"places": (seen.all >= 0).sum(dim=1).float()})
 
 
-AGENTS = {"egp": AgentSpec(EGP, EGPConfig)}
+AGENTS = {"egp": ext.AgentSpec(EGP, EGPConfig)}
 ROWS = {
     "egp": shared("egp", EGPConfig),
     "egp-revisits": shared("egp", EGPConfig, revisits=True),
@@ -199,8 +184,8 @@ AS_PUBLISHED = {
         EGPConfig(
             width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, map_width=256, revisits=True
         ),
-        (Stage("student", losses={"student_forcing": 1.0}),),
-        walk=WalkConfig(max_decisions=10, max_steps=40),
+        (ext.Stage("student", losses={"student_forcing": 1.0}),),
+        walk=ext.WalkConfig(max_decisions=10, max_steps=40),
         iterations=60_000,
         batch=28,
         labels="reference_index",

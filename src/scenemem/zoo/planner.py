@@ -5,14 +5,10 @@ Shape letters: R graphs, V nodes, E edges, P proxies, W width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-
-Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""What nodes send and receive, (R, V, W) each  ->  messages summed at their receivers and at their senders"""
 
 
 @dataclass(frozen=True)
@@ -51,40 +47,14 @@ class GraphNet(nn.Module):
         """nodes: (R, V, W)  exists: (R, V) bool  ->  (R, V, W), 0 where there is no node"""
         row, edge = edges.mask.nonzero().unbind(1)  # padding is left out
         source, target = (row * nodes.shape[1] + ends[row, edge] for ends in (edges.source, edges.target))
-        along, against = (layer(edges.feature[row, edge]) for layer in self.edge)
         # a message along every edge, then one against every edge
         begins, ends = torch.cat([source, target]), torch.cat([target, source])
-        messages = torch.cat([along, against])
+        typed = torch.cat([layer(edges.feature[row, edge]) for layer in self.edge])
 
         def summed(messages: Tensor, number: Tensor) -> Tensor:
             return torch.zeros_like(nodes).flatten(0, 1).index_add(0, number, messages).view_as(nodes)
 
-        def exchange(sends: Tensor, receives: Tensor) -> tuple[Tensor, Tensor]:
-            pairs = sends.flatten(0, 1).index_select(0, begins)
-            message = nn.functional.elu(pairs + receives.flatten(0, 1).index_select(0, ends))
-            return summed(message, ends), summed(message, begins)
-
-        return self._steps(nodes, exists, exchange, (summed(messages, ends), summed(messages, begins)))
-
-    def complete(self, nodes: Tensor, pairs: Tensor) -> Tensor:
-        """The same on graphs with an edge from every node to every node.
-
-        nodes: (R, V, W)  pairs: (R, V, V, W), the features of the edges  ->  (R, V, W)
-        """
-        along, against = (layer(pairs) for layer in self.edge)
-
-        def exchange(sends: Tensor, receives: Tensor) -> tuple[Tensor, Tensor]:
-            # the message against an edge is the one along the edge back
-            message = nn.functional.elu(sends.unsqueeze(2) + receives.unsqueeze(1))
-            return 2 * message.sum(dim=1), 2 * message.sum(dim=2)
-
-        typed = along.sum(dim=1) + against.sum(dim=2), along.sum(dim=2) + against.sum(dim=1)
-        return self._steps(nodes, torch.ones_like(nodes[..., 0], dtype=torch.bool), exchange, typed)
-
-    def _steps(
-        self, nodes: Tensor, exists: Tensor, exchange: Exchange, typed: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """All steps; ``typed`` are the terms of edges, summed at receivers and at senders, (R, V, W) each"""
+        typed_in, typed_out = summed(typed, ends), summed(typed, begins)
         width, kept = nodes.shape[2], exists.unsqueeze(-1)
         count = kept.sum(dim=1).clamp_min(1)
         whole = (nodes * kept).sum(dim=1) / count
@@ -92,10 +62,11 @@ class GraphNet(nn.Module):
         of_ends = torch.cat(of_ends.chunk(2, dim=1))  # (2W, W)
         for _ in range(self.steps):
             sends, receives = (nodes @ of_ends.t()).chunk(2, dim=-1)
-            everywhere = nn.functional.linear(whole, of_whole, self.message.bias).unsqueeze(1)
-            received, sent = exchange(sends, receives + everywhere)
-            context = whole.unsqueeze(1).expand_as(nodes)
-            joined = torch.cat([received + typed[0], sent + typed[1], context, nodes], dim=-1)
+            receives = receives + nn.functional.linear(whole, of_whole, self.message.bias).unsqueeze(1)
+            pairs = sends.flatten(0, 1).index_select(0, begins)
+            message = nn.functional.elu(pairs + receives.flatten(0, 1).index_select(0, ends))
+            received, sent = summed(message, ends) + typed_in, summed(message, begins) + typed_out
+            joined = torch.cat([received, sent, whole.unsqueeze(1).expand_as(nodes), nodes], dim=-1)
             nodes = (nodes + self.node(joined)) * kept
             whole = torch.relu(self.whole(torch.cat([nodes.sum(dim=1) / count, whole], dim=-1)))
         return nodes
@@ -115,7 +86,6 @@ class ProxyChannel(nn.Module):
 
     def __init__(self, width: int, small: int, proxies: int, steps: int) -> None:
         super().__init__()
-        self.proxies = proxies
         self.enter_node = nn.Linear(width, small)
         self.enter_edge = nn.Linear(width, small)
         self.assigning = GraphNet(small, steps)
@@ -134,8 +104,8 @@ class ProxyChannel(nn.Module):
         """What the plan adds to the nodes  ->  (R, V, W)"""
         share = self.assignment(nodes, exists, edges)
         proxies = torch.bmm(share, nodes)
-        pairs = pooled_edges(share, edges)
-        planned = self.planning.complete(proxies, pairs.view(len(pairs), self.proxies, self.proxies, -1))
+        everyone = torch.ones_like(proxies[..., 0], dtype=torch.bool)
+        planned = self.planning(proxies, everyone, pooled_edges(share, edges))
         found: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
         return found * exists.unsqueeze(-1)
 
@@ -163,11 +133,13 @@ class ProxyPlanner(nn.Module):
         return nodes + torch.stack([channel(nodes, exists, edges) for channel in self.channels]).sum(dim=0)
 
 
-def pooled_edges(share: Tensor, edges: Edges) -> Tensor:
-    """A e A^T: what lies between every two proxies.  share: (R, P, V)  ->  (R, P * P, W)"""
-    proxies = share.shape[1]
+def pooled_edges(share: Tensor, edges: Edges) -> Edges:
+    """A e A^T: an edge from every proxy to every proxy.  share: (R, P, V)"""
+    rows, proxies = share.shape[:2]
     index = edges.source.unsqueeze(1).expand(-1, proxies, -1)
     source = share.gather(2, index) * edges.mask.unsqueeze(1)  # (R, P, E)
     target = share.gather(2, edges.target.unsqueeze(1).expand(-1, proxies, -1))
     weight = (source.unsqueeze(2) * target.unsqueeze(1)).flatten(1, 2)  # (R, P * P, E)
-    return torch.bmm(weight, edges.feature)
+    number = torch.arange(proxies, device=share.device)
+    pairs = number.repeat_interleave(proxies).expand(rows, -1), number.repeat(proxies).expand(rows, -1)
+    return Edges(*pairs, torch.ones_like(pairs[0], dtype=torch.bool), torch.bmm(weight, edges.feature))

@@ -26,23 +26,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ActionSpace,
-    Agent,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    DecisionType,
-    Instructions,
-    Limit,
-    Observation,
-    Stage,
-    State,
-    StateUpdater,
-    WalkConfig,
-    World,
-    dots,
-)
+import scenemem.extend as ext
 from scenemem.zoo.encoders import sinusoids
 from scenemem.zoo.low_level import LOW_LEVEL, LowLevelActions, action_between
 from scenemem.zoo.panoramic import view_angles
@@ -68,7 +52,7 @@ class PTAConfig(TokenConfig):
 
 
 @dataclass(frozen=True)
-class PastState(State):
+class PastState(ext.State):
     """The context c_t, and the tokens of the past."""
 
     past: Tensor  # (B, S, W) the newest last
@@ -82,7 +66,7 @@ class PastState(State):
         return {"perception": self.word_attention, "action": self.word_attention}
 
 
-class PerceiveTransform(StateUpdater):
+class PerceiveTransform(ext.StateUpdater):
     """One decision's context from words, views and the past."""
 
     def __init__(self, config: PTAConfig, visual: int) -> None:
@@ -109,7 +93,7 @@ class PerceiveTransform(StateUpdater):
         """One mask, on the views."""
         return {"views": self.inner}
 
-    def initial_state(self, instructions: Instructions) -> PastState:
+    def initial_state(self, instructions: ext.Instructions) -> PastState:
         """No past, the summary of the instruction."""
         hidden = instructions.hidden
         return PastState(
@@ -120,7 +104,7 @@ class PerceiveTransform(StateUpdater):
             torch.zeros_like(hidden[:, 0], dtype=torch.long),
         )
 
-    def forward(self, state: PastState, observation: Observation) -> PastState:
+    def forward(self, state: PastState, observation: ext.Observation) -> PastState:
         """One decision's context."""
         words, padding = observation.per_instruction(self.words), ~observation.instructions.mask
         angles = self.angle(view_angles(observation.view))
@@ -141,12 +125,12 @@ class PerceiveTransform(StateUpdater):
         context = self.join(both).squeeze(1)
         return PastState(context, past, count, attention.squeeze(1), observation.view)
 
-    def words(self, instructions: Instructions) -> Tensor:
+    def words(self, instructions: ext.Instructions) -> Tensor:
         """(B, L, W)"""
         words: Tensor = self.text(instructions.context)
         return words
 
-    def _token(self, state: PastState, observation: Observation) -> Tensor:
+    def _token(self, state: PastState, observation: ext.Observation) -> Tensor:
         """The newest token of the past: the action taken, or the last context  ->  (M, W)"""
         first = observation.previous < 0
         if self.low_level:
@@ -157,12 +141,12 @@ class PerceiveTransform(StateUpdater):
         return torch.where(first.unsqueeze(1), self.start, self.remember(state.hidden))
 
 
-class PTA(Agent):
+class PTA(ext.Agent):
     """Decides from a context that Transformers made."""
 
     config: PTAConfig
 
-    def __init__(self, config: PTAConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: PTAConfig, sizes: ext.DataSizes) -> None:
         parts = token_parts(config, sizes, lambda _, data: PerceiveTransform(config, data.visual))
         super().__init__(config, sizes, parts)
         self.follows_reference = not config.low_level
@@ -173,14 +157,14 @@ class PTA(Agent):
             self.angle = nn.Linear(4, config.width, bias=False)
 
     def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
+        self, world: ext.World, episodes: int, max_decisions: ext.Limit, *, learning: bool = False
+    ) -> ext.ActionSpace:
         """The neighbours of here, or low-level actions."""
         if self.config.low_level:
             return LowLevelActions(world, episodes, max_decisions)
         return super().action_space(world, episodes, max_decisions, learning=learning)
 
-    def score(self, point: DecisionPoint) -> Tensor | dict[DecisionType, Tensor]:
+    def score(self, point: ext.DecisionPoint) -> Tensor | dict[ext.DecisionType, Tensor]:
         """Actions: (R, K + 1), or low-level decisions: (R, 6)"""
         context = point.state.hidden * point.mask("decision")
         if self.config.low_level:
@@ -188,14 +172,14 @@ class PTA(Agent):
         seen = point.candidates()
         views = self.view(seen.visual * point.feature_mask) + self.angle(seen.orientation)
         stop = self.view.bias.expand(len(views), 1, -1)
-        return dots(torch.relu(torch.cat([views, stop], dim=1)), context)
+        return ext.dots(torch.relu(torch.cat([views, stop], dim=1)), context)
 
 
-AGENTS = {"pta": AgentSpec(PTA, PTAConfig)}
+AGENTS = {"pta": ext.AgentSpec(PTA, PTAConfig)}
 _OWN = PTAConfig(
     word_width=300, width=512, dropout=0.1, feature_dropout=0.0, map_width=512, heads=8, text_layers=1
 )
-_STUDENT = (Stage("student", losses={"student_forcing": 1.0}),)
+_STUDENT = (ext.Stage("student", losses={"student_forcing": 1.0}),)
 ROWS = {
     "pta": shared("pta", PTAConfig),
     "pta-low": shared("pta", PTAConfig, low_level=True, **TURNS),
@@ -206,7 +190,7 @@ AS_PUBLISHED = {
         "pta",
         replace(_OWN, low_level=True),
         _STUDENT,
-        walk=WalkConfig(max_decisions=30, max_steps=31),
+        walk=ext.WalkConfig(max_decisions=30, max_steps=31),
         batch=32,
         iterations=60_000,
         word_vectors=True,

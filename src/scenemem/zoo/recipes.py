@@ -13,37 +13,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from scenemem.extend import (
-    PRESETS,
-    DataConfig,
-    LearningConfig,
-    ModelConfig,
-    Preset,
-    SettingError,
-    Stage,
-    WalkConfig,
-)
+import scenemem.extend as ext
 
-SEARCH_WALK = WalkConfig(max_decisions=40, max_steps=600)
+SEARCH_WALK = ext.WalkConfig(max_decisions=40, max_steps=600)
 """How far a long search may walk back and forth."""
 
 
-def check_least(config: ModelConfig, least: int, *names: str) -> None:
+def check_least(config: ext.ModelConfig, least: int, *names: str) -> None:
     """Refuse settings that are less than they may be."""
     for name in names:
         if getattr(config, name) < least:
-            raise SettingError(f"{name} must be {least} or more, got {getattr(config, name)}")
+            raise ext.SettingError(f"{name} must be {least} or more, got {getattr(config, name)}")
 
 
 def shared(
     agent: str,
-    config: type[ModelConfig],
+    config: type[ext.ModelConfig],
     losses: Mapping[str, float] | None = None,
     *,
-    walk: WalkConfig | None = None,
+    walk: ext.WalkConfig | None = None,
     learning: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> Preset[Any]:
+) -> ext.Preset[Any]:
     """A system on the recipe of ``basic``.
 
     Args:
@@ -54,7 +45,7 @@ def shared(
         learning: other settings of ``LearningConfig``.
         **settings: that it has beside those of ``ModelConfig``.
     """
-    base = PRESETS["basic"]
+    base = ext.PRESETS["basic"]
     (stage,) = base.learning.stages
     names = ("word_width", "width", "dropout", "feature_dropout")
     model = config(**{name: getattr(base.model, name) for name in names}, **settings)
@@ -65,13 +56,13 @@ def shared(
 
 def published(
     agent: str,
-    model: ModelConfig,
-    stages: tuple[Stage, ...],
+    model: ext.ModelConfig,
+    stages: tuple[ext.Stage, ...],
     *,
-    walk: WalkConfig | None = None,
+    walk: ext.WalkConfig | None = None,
     word_vectors: bool = False,
     **learning: Any,
-) -> Preset[Any]:
+) -> ext.Preset[Any]:
     """A system with its own numbers.
 
     Args:
@@ -82,7 +73,7 @@ def published(
         word_vectors: words begin with GloVe.
         **learning: other settings of ``LearningConfig``; walks to learn from are as long as evaluated ones.
     """
-    walk = walk or WalkConfig(max_decisions=10, max_steps=11)
+    walk = walk or ext.WalkConfig(max_decisions=10, max_steps=11)
     course = {
         "batch": 64,
         "learning_rate": 1e-4,
@@ -91,5 +82,7 @@ def published(
         "max_steps": walk.max_steps,
         **learning,
     }
-    data = DataConfig(word_vectors=word_vectors)
-    return Preset(agent, model, walk=walk, data=data, learning=LearningConfig(stages=stages, **course))
+    data = ext.DataConfig(word_vectors=word_vectors)
+    return ext.Preset(
+        agent, model, walk=walk, data=data, learning=ext.LearningConfig(stages=stages, **course)
+    )

@@ -30,17 +30,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ANGLE_WIDTH,
-    Agent,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    Explanation,
-    ModelConfig,
-    Observations,
-    Stage,
-)
+import scenemem.extend as ext
 from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.panoramic import FollowerUpdater, candidate_actions, navigator_words
 from scenemem.zoo.recipes import SEARCH_WALK, check_least, published, shared
@@ -50,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class FollowerConfig(ModelConfig, SearchConfig):
+class FollowerConfig(ext.ModelConfig, SearchConfig):
     """Settings of Speaker-Follower."""
 
     follower: bool = False
@@ -63,38 +53,38 @@ class FollowerConfig(ModelConfig, SearchConfig):
         check_least(self, 1, "action_width")
 
 
-class LocalFollower(Agent):
+class LocalFollower(ext.Agent):
     """Scores candidates by products with the state."""
 
     config: FollowerConfig
 
-    def __init__(self, config: FollowerConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: FollowerConfig, sizes: ext.DataSizes) -> None:
         parts = None
         if config.follower:
             core = FollowerUpdater(sizes.visual, config.width, config.action_width)
             parts = one_way_parts(config, sizes, core)
         super().__init__(config, sizes, parts)
         self.of_state = nn.Linear(config.width, config.action_width)
-        self.of_action = nn.Linear(sizes.visual + ANGLE_WIDTH, config.action_width)
+        self.of_action = nn.Linear(sizes.visual + ext.ANGLE_WIDTH, config.action_width)
         # what is added to all options alike changes nothing
         self.weigh = nn.Linear(config.action_width, 1, bias=False)
         if not config.follower:
             nn.init.ones_(self.weigh.weight)
 
-    def action_logits(self, observations: Observations) -> Tensor:
+    def action_logits(self, observations: ext.Observations) -> Tensor:
         """(X, K + 1)"""
         actions = candidate_actions(observations.candidates, observations.feature_mask)
         state = self.of_state(observations.state.hidden * observations.decision_mask)
         logits: Tensor = self.weigh(self.of_action(actions) * state.unsqueeze(1))
         return logits.squeeze(-1)
 
-    def score(self, point: DecisionPoint) -> Tensor:
+    def score(self, point: ext.DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
         return point.per_observation(self.action_logits)
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The words the recurrent core attends to."""
-        return Explanation(navigator_words(self, point))
+        return ext.Explanation(navigator_words(self, point))
 
 
 class SpeakerFollower(SearchMixin, LocalFollower):  # type: ignore[misc]  # scores more than actions
@@ -113,7 +103,7 @@ def chosen_route(walk: Sequence[T]) -> list[T]:
     return route[::-1]
 
 
-AGENTS = {"speaker-follower": AgentSpec(SpeakerFollower, FollowerConfig)}
+AGENTS = {"speaker-follower": ext.AgentSpec(SpeakerFollower, FollowerConfig)}
 _STUDENT = {"student_forcing": 1.0}
 _SEARCH: dict[str, Any] = {"search": "long", "priority": "log_probabilities"}
 ROWS = {
@@ -125,8 +115,8 @@ AS_PUBLISHED = {
         "speaker-follower",
         FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
         (
-            Stage("described", share=5.0, losses=_STUDENT, augmented=_STUDENT),
-            Stage("fine-tuning", share=2.0, losses=_STUDENT),
+            ext.Stage("described", share=5.0, losses=_STUDENT, augmented=_STUDENT),
+            ext.Stage("fine-tuning", share=2.0, losses=_STUDENT),
         ),
         iterations=70_000,
         word_vectors=True,
