@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
+from scenemem.features.store import CAPTIONS, IMAGES, OBJECTS, ORACLE, TRACKS
 from scenemem.formats.annotations import (
     PUBLISHED,
     CaptionFiles,
@@ -240,7 +240,7 @@ def _either(file: Path) -> Path:
 def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     """Every track: the stores there are, or what is missing and the commands that mend it.
 
-    That of the houses and unions are listed when they are there.
+    That of the houses and tracks of one's own are listed when they are there.
     """
     compact = find_view_objects(folder.objects)
     lacks = {
@@ -279,12 +279,9 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
         # how pictures become features depends on what one has; 'data fetch images' explains it
         build = [] if name == IMAGES.name else [f"{track.command} --data {folder.root}"]
         states[name] = Readiness(track.sensor, False, [], must, may, fetch + build)
-    for union in sorted({state.track for state in report.features} - set(TRACKS) - {""}):
-        there = [state.name for state in report.features if state.complete and state.track == union]
-        parts = union.split(JOINT)
-        sensor = " + ".join(TRACKS[part].sensor for part in parts if part in TRACKS)
-        join = [] if there else [f"scenemem data join {' '.join(parts)} --data {folder.root}"]
-        states[union] = Readiness(sensor, bool(there), there, commands=join)
+    for own in sorted({state.track for state in report.features} - set(TRACKS) - {""}):
+        there = [state.name for state in report.features if state.complete and state.track == own]
+        states[own] = Readiness("", bool(there), there)
     return states
 
 

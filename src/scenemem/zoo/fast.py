@@ -13,11 +13,10 @@ it reads raw candidates and actions instead of embedded ones. Read in the releas
 is entered once, the release only forbids places of the same route; it walks over walked edges, here over all
 edges between visited places; its rewind may also pop the stop of an earlier place, and after 40 steps it
 walks to the best candidate, where a short search ends where it stands; the re-ranker, a network on scores of
-routes and of a speaker, is not built. As published, a follower two hops off its route follows its labels while
-it learns (``teacher_hops``), without the 50,000 steps on described paths.
+routes and of a speaker, is not built. As published, a follower two hops off its route follows its labels
+while it learns (``teacher_hops``), without the 50,000 steps on described paths.
 
 ``fast-over-basic`` searches with the basic agent, whose trained weights it can begin with (``--begin``).
-
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ The monitor reads how the words were attended to and estimates how much of the w
 As published the groundings use h_{t-1} and are read by the LSTM itself (``co_grounded``). On the common core
 they are computed from its state h, and c_t is a layer of it. Read in the released code, which weighs the
 first decision twice and whose monitor and position code count words from the last one; here all decisions
-weigh the same, and words count from the first. Walks are greedy; the release's progress inference, which steps
-into the likeliest neighbours, and back unless the monitor rose, is not built.
+weigh the same, and words count from the first. Walks are greedy: progress inference, which steps into the
+likeliest neighbours, and back unless the monitor rose, is not built.
 
 Shape letters: X observations, R decision steps, K candidate slots, A width of an embedded action, H state
 width, L words.
