@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import scenemem.extend as ext
-from scenemem.zoo.encoders import spelled, spelling_parts
+from scenemem.zoo.encoders import usual_parts
 from scenemem.zoo.objectives import retelling_cost
 from scenemem.zoo.panoramic import navigator_words
 from scenemem.zoo.recipes import published, shared
@@ -47,7 +47,7 @@ class AuxRN(ext.Basic):
     """The basic agent with auxiliary heads."""
 
     def __init__(self, config: AuxRNConfig, sizes: ext.DataSizes) -> None:
-        super().__init__(config, sizes, spelling_parts(config, sizes))
+        super().__init__(config, sizes, usual_parts(config, sizes))
         width = config.width
         self.step_progress = _mlp(width, 1)
         self.angle = _mlp(width, 4)
@@ -66,7 +66,7 @@ class AuxRN(ext.Basic):
 
     def whole_walk_heads(self, rollout: ext.Rollout, inputs: ext.RolloutInputs) -> dict[str, Tensor]:
         """The cost of retelling, and whether walk and instruction match."""
-        states, words = rollout.heads["state"], spelled(inputs.instructions)
+        states, words = rollout.heads["state"], inputs.instructions
         episodes, steps = rollout.alive.shape
         cost = retelling_cost(self.decoder, states, rollout.alive, words.tokens)
         last = states[torch.arange(episodes, device=states.device), rollout.length - 1]

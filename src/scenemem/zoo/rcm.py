@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 import scenemem.extend as ext
-from scenemem.zoo.encoders import spelled, spelling_parts
+from scenemem.zoo.encoders import usual_parts
 from scenemem.zoo.objectives import views_of_walk
 from scenemem.zoo.panoramic import FollowerState, FollowerUpdater, candidate_actions
 from scenemem.zoo.recipes import check_least, published, shared
@@ -61,7 +61,7 @@ class RCM(ext.Agent):
 
     def __init__(self, config: RCMConfig, sizes: ext.DataSizes) -> None:
         core = FollowerUpdater(sizes.visual, config.width) if config.follower else None
-        super().__init__(config, sizes, spelling_parts(config, sizes, core))
+        super().__init__(config, sizes, usual_parts(config, sizes, core))
         width = config.width
         self.word_query = nn.Linear(width, width, bias=False)
         self.view_query = nn.Linear(width, sizes.visual, bias=False)
@@ -93,7 +93,7 @@ class RCM(ext.Agent):
 
     def whole_walk_heads(self, rollout: ext.Rollout, inputs: ext.RolloutInputs) -> dict[str, Tensor]:
         """The verdict of the matching critic on every walk, the same at all its steps."""
-        views, tokens = views_of_walk(inputs.environment, rollout), spelled(inputs.instructions).tokens
+        views, tokens = views_of_walk(inputs.environment, rollout), inputs.instructions.tokens
         read = views, inputs.masks.feature, tokens
         with torch.no_grad(), ext.evaluating(self.matching):  # nothing is dropped in a verdict
             intrinsic = self.config.delta * self.matching.likelihood(*read).per_word.exp()
