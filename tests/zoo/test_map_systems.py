@@ -312,7 +312,7 @@ def test_messages_are_those_of_the_equations() -> None:
 
 def test_every_proxy_is_a_mean_of_nodes() -> None:
     nodes, exists, edges = _graph(4)
-    share = ProxyChannel(WIDTH, small=4, proxies=3, steps=2).assignment(nodes, exists, edges)
+    share = ProxyChannel(WIDTH, proxies=3, steps=2, small=4).assignment(nodes, exists, edges)
     assert share.shape == (2, 3, NODES)
     torch.testing.assert_close(share.sum(dim=2), torch.ones(2, 3))
     assert torch.equal(share > 0, exists.unsqueeze(1).expand_as(share)), "absent nodes have no share"
@@ -320,7 +320,7 @@ def test_every_proxy_is_a_mean_of_nodes() -> None:
 
 def test_numbers_of_nodes_and_edges_and_padding_do_not_matter() -> None:
     nodes, exists, edges = _graph(2)
-    planner = ProxyPlanner(WIDTH, channels=2, proxies=3, small=4, steps=2)
+    planner = ProxyPlanner(WIDTH, channels=2, proxies=3, steps=2)
     expected, pad = planner(nodes, exists, edges), torch.nn.functional.pad
     order, shuffled = torch.randperm(NODES), torch.randperm(EDGES)
     number = order.argsort()

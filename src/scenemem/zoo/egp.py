@@ -130,21 +130,12 @@ class EGP(EmbedsActions):
         return {ext.GLOBAL: torch.cat([seen.per_way(of_unvisited), scores[:, -1:]], dim=1)}
 
     def _visited(self, point: ext.DecisionPoint, hidden: Tensor, places: Tensor) -> Tensor:
-        """The visited nodes: W [g, flag, the state at the current one, the instruction]  ->  (R, N, W)
-
-        The layer is applied part by part, because the last two are the same at many nodes.
-        """
+        """The visited nodes: W [g, flag, the state at the current one, the instruction]  ->  (R, N, W)"""
         graph, number = point.memory(), torch.arange(places.shape[1], device=places.device)
-        width = hidden.shape[1]
-        of_place, of_start, of_state, of_words = self.enter.weight.split_with_sizes(
-            [places.shape[2], 1, width, width], dim=1
-        )
-        summary = point.observations.instructions.hidden[point.row]
-        start = (number == 0).to(places).unsqueeze(-1) * of_start.t()  # (N, W)
-        here = (number == graph.here.unsqueeze(1)).unsqueeze(-1)
-        state = here * (hidden @ of_state.t()).unsqueeze(1)
-        words = nn.functional.linear(summary, of_words, self.enter.bias).unsqueeze(1)
-        entered: Tensor = places @ of_place.t() + start + state + words
+        start = (number == 0).to(places).view(1, -1, 1).expand(len(places), -1, 1)
+        state = (number == graph.here.unsqueeze(1)).unsqueeze(-1) * hidden.unsqueeze(1)
+        words = point.observations.instructions.hidden[point.row].unsqueeze(1).expand_as(state)
+        entered: Tensor = self.enter(torch.cat([places, start, state, words], dim=-1))
         return entered
 
     def _edges(self, seen: SeenPlaces, stop: Tensor) -> Edges:

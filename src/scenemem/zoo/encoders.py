@@ -58,12 +58,7 @@ class OneWayEncoder(OtherEncoder):
 
 
 class TransformerEncoder(OtherEncoder):
-    """X = Transformer(words + positions); h_0 = tanh(W x_first), c_0 = 0.
-
-    Args:
-        layers: of the Transformer.
-        heads: attention heads of a layer.
-    """
+    """X = Transformer(words + positions); h_0 = tanh(W x_first), c_0 = 0."""
 
     def __init__(self, config: ModelConfig, sizes: DataSizes, layers: int, heads: int) -> None:
         super().__init__(config, sizes)

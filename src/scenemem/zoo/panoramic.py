@@ -107,11 +107,7 @@ class CarryingUpdater(ext.StateUpdater):
 
 
 class FollowerUpdater(CarryingUpdater):
-    """Speaker-Follower: h_t = LSTM([u_{t-1}, v_t], h_{t-1}), v_t = attention of h_{t-1} over the 36 views.
-
-    Args:
-        inner: width in which states and views are compared.
-    """
+    """Speaker-Follower: h_t = LSTM([u_{t-1}, v_t], h_{t-1}), v_t = attention of h_{t-1} over the 36 views."""
 
     def __init__(self, visual: int, width: int, inner: int = 256) -> None:
         super().__init__()
@@ -258,12 +254,8 @@ class EmbedsActions(ext.Agent):
 class ProgressMonitor(nn.Module):
     """p = tanh(w [a, m]),  m = sigmoid(W [h, v^]) * tanh(c): how much of the way is done, in (-1, 1).
 
-    The weights a of the words are an input themselves, so the number of words is fixed.
-
-    Args:
-        width: H of the state.
-        seen: width of what was attended to.
-        words: places of the attention; shorter instructions are padded.
+    The weights a of the words are an input themselves, so the number of words is fixed; shorter instructions
+    are padded.
     """
 
     def __init__(self, width: int, seen: int, words: int) -> None:

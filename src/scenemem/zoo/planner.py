@@ -29,10 +29,6 @@ class GraphNet(nn.Module):
 
     A layer on [n_u, n_v, g] is the sum of a layer on each, so nodes are multiplied once instead of edges;
     the terms of the edges are the same in every step and summed once.
-
-    Args:
-        width: W of nodes, edges and the global state.
-        steps: S.
     """
 
     def __init__(self, width: int, steps: int) -> None:
@@ -76,19 +72,13 @@ class ProxyChannel(nn.Module):
     """Pools a graph into proxies, plans there, and hands the plan to the nodes: W A^T plan(A v, A e A^T).
 
     Every proxy is a weighted mean of nodes, so that its numbers do not grow with the graph.
-
-    Args:
-        width: W of nodes and edges.
-        small: width of the graph net that assigns nodes to proxies.
-        proxies: P.
-        steps: message steps of both graph nets.
     """
 
-    def __init__(self, width: int, small: int, proxies: int, steps: int) -> None:
+    def __init__(self, width: int, proxies: int, steps: int, *, small: int = 32) -> None:
         super().__init__()
         self.enter_node = nn.Linear(width, small)
         self.enter_edge = nn.Linear(width, small)
-        self.assigning = GraphNet(small, steps)
+        self.assigning = GraphNet(small, steps)  # which share a node has in a proxy
         self.assign = nn.Linear(small, proxies, bias=False)  # one number for all nodes changes nothing
         self.planning = GraphNet(width, steps)
         self.out = nn.Linear(width, width)
@@ -111,21 +101,11 @@ class ProxyChannel(nn.Module):
 
 
 class ProxyPlanner(nn.Module):
-    """v + the sum of all channels.
+    """v + the sum of all channels."""
 
-    Args:
-        width: W of nodes and edges.
-        channels: how many ways to pool.
-        proxies: P of every channel.
-        small: width of the graph nets that assign.
-        steps: message steps of every graph net.
-    """
-
-    def __init__(
-        self, width: int, *, channels: int = 3, proxies: int = 6, small: int = 32, steps: int = 3
-    ) -> None:
+    def __init__(self, width: int, *, channels: int = 3, proxies: int = 6, steps: int = 3) -> None:
         super().__init__()
-        self.channels = nn.ModuleList(ProxyChannel(width, small, proxies, steps) for _ in range(channels))
+        self.channels = nn.ModuleList(ProxyChannel(width, proxies, steps) for _ in range(channels))
 
     def forward(self, nodes: Tensor, exists: Tensor, edges: Edges) -> Tensor:
         """nodes: (R, V, W)  exists: (R, V) bool  ->  (R, V, W)"""

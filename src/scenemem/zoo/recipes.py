@@ -35,15 +35,10 @@ def shared(
     learning: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> ext.Preset[Any]:
-    """A system on the recipe of ``basic``.
+    """A system on the recipe of ``basic``, with further losses and settings beside those of ``ModelConfig``.
 
-    Args:
-        agent: its name.
-        config: its settings, those of ``ModelConfig`` being basic's.
-        losses: further losses with their weights.
-        walk: how long it may walk when it is evaluated; as long as basic by default.
-        learning: other settings of ``LearningConfig``.
-        **settings: that it has beside those of ``ModelConfig``.
+    Without ``walk`` it walks as long as basic when it is evaluated; ``learning`` are settings of
+    ``LearningConfig``.
     """
     base = ext.PRESETS["basic"]
     (stage,) = base.learning.stages
@@ -63,15 +58,9 @@ def published(
     word_vectors: bool = False,
     **learning: Any,
 ) -> ext.Preset[Any]:
-    """A system with its own numbers.
+    """A system with its own numbers; 10 decisions unless given, and walks to learn from that are as long.
 
-    Args:
-        agent: its name.
-        model: its settings.
-        stages: its losses.
-        walk: how long it may walk when it is evaluated; 10 decisions by default.
-        word_vectors: words begin with GloVe.
-        **learning: other settings of ``LearningConfig``; walks to learn from are as long as evaluated ones.
+    With ``word_vectors`` words begin with GloVe; ``learning`` are settings of ``LearningConfig``.
     """
     walk = walk or ext.WalkConfig(max_decisions=10, max_steps=11)
     course = {

@@ -39,11 +39,7 @@ class RegretfulConfig(SelfMonitoringConfig):
 
 
 class RememberingActions(ext.MemoryActions):
-    """The neighbours of here, or stop, with a memory of all places visited; these may be chosen again.
-
-    Args:
-        block: after steps from A to B and back to A the next step may not lead to B.
-    """
+    """The neighbours of here, or stop, with a memory of all places visited; these may be chosen again."""
 
     def __init__(self, world: ext.World, episodes: int, max_decisions: ext.Limit, *, block: bool) -> None:
         super().__init__(world, episodes, max_decisions, ext.WalkOptions(allow_revisits=True))

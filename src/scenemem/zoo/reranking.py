@@ -82,12 +82,7 @@ class RerankingAgent:
     """A trained agent that answers with the best of several walks.
 
     It looks at more of the building than an agent that walks once, which its results state; it keeps how far
-    all candidates went.
-
-    Args:
-        agent: the agent that walks.
-        scorer: scores the routes, from the same features.
-        config: how many walks, and what counts.
+    all candidates went. The scorer reads the same features.
     """
 
     def __init__(self, agent: TrainedAgent, scorer: RouteScorer, config: Reranking) -> None:
@@ -181,11 +176,6 @@ class PragmaticSearch(TrainedAgent):
 
     n is every place the search has visited, S the score of the route that led there, F the agent's own score
     of ending there; deviations are those of one search. Its walks hold every metre of the search.
-
-    Args:
-        agent: one that ``searches``.
-        scorer: scores the routes, from the same features.
-        weight: w, in [0, 1].
     """
 
     def __init__(self, agent: TrainedAgent, scorer: RouteScorer, weight: float) -> None:
