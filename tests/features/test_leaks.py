@@ -170,10 +170,8 @@ def _captions(chance: Random, viewpoints: int, texts: int) -> CaptionTable:
         "langnav",
         WORDS[:texts],
         chance.integers(0, texts, (viewpoints, 36)),
-        ("bed", "lamp"),
         detection_view=found,
         detection_text=chance.integers(0, texts, len(found)),
-        detection_kind=chance.integers(0, 2, len(found)),
         detection_weight=chance.random(len(found)),
     )
 
@@ -187,7 +185,7 @@ def _other_captions(table: CaptionTable, here: int, chance: Random) -> CaptionTa
     order = np.argsort(views, kind="stable")
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(table, name)[mine], getattr(other, name)[theirs]])[order]
-        for name in ("detection_view", "detection_text", "detection_kind", "detection_weight")
+        for name in ("detection_view", "detection_text", "detection_weight")
     }
     return replace(other, **joined)
 
@@ -248,7 +246,7 @@ def test_real_captions_tell_only_what_is_said_about_here(real_data: Path) -> Non
     table = caption_table(files, keys, known, lambda _done, _all: None)
     chance = np.random.default_rng(0)
     vectors = np.round(chance.normal(size=(len(table.texts), 8)), 2)
-    encoded = EncodedCaptions(table, vectors, vectors[:, :0], ())
+    encoded = EncodedCaptions(table, vectors, vectors[:, :0])
     before = caption_features(encoded, 0, len(keys))
     for here in range(len(keys)):
         caption = chance.permutation(table.caption.ravel()).reshape(table.caption.shape)

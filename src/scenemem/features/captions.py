@@ -55,8 +55,6 @@ class CaptionConfig:
     """columns for the caption of a view, per captioner"""
     detection_columns: int = 96
     """columns for the captions of the detected objects in a view"""
-    classes: bool = False
-    """a column for every class of detected objects"""
 
     def __post_init__(self) -> None:
         for name in ("caption_columns", "detection_columns"):
@@ -71,10 +69,8 @@ class CaptionTable:
     captioner: Captioner
     texts: tuple[str, ...]  # all different captions, sorted
     caption: IntArray  # (V, C) index into texts
-    kinds: tuple[str, ...]  # all classes of detections, sorted
     detection_view: IntArray  # (M,) 36 * viewpoint + view, ascending
     detection_text: IntArray  # (M,) index into texts
-    detection_kind: IntArray  # (M,) index into kinds
     detection_weight: FloatArray  # (M,) confidence x (share of the picture) ^ 1/4, in [0, 1]
 
 
@@ -85,7 +81,6 @@ class EncodedCaptions:
     table: CaptionTable
     captions: FloatArray  # (T, caption columns)
     detections: FloatArray  # (T, detection columns)
-    classes: tuple[int, ...]  # the kinds that have a column
 
 
 def build_caption_features(
@@ -96,7 +91,7 @@ def build_caption_features(
 ) -> StoreInfo:
     """Build the store of the track ``captions``.
 
-    Everything that is fitted - how rare words are, main axes, classes - is fitted on the buildings of R2R's
+    Everything that is fitted - how rare words are, main axes - is fitted on the buildings of R2R's
     training split; on all buildings when there is no such file. ``progress`` is called with (buildings done,
     in all), where a building counts once per captioner and once when it is written.
 
@@ -188,9 +183,9 @@ def caption_table(
     """
     row = {key: number for number, key in enumerate(keys)}
     size = VIEWS if files.captioner == "langnav" else NAVGPT_HEADINGS * len(NAVGPT_ROWS)
-    texts, kinds, seen = dict[str, int](), dict[str, int](), set[str]()
+    texts, seen = dict[str, int](), set[str]()
     caption = np.full((len(keys), size), -1, dtype=np.int64)
-    found: list[tuple[int, int, int, float]] = []
+    found: list[tuple[int, int, float]] = []
     for record in read_captions(files):
         if record.scan not in known:
             continue
@@ -207,28 +202,18 @@ def caption_table(
         for view, entries in enumerate(record.detections):
             for entry in entries:
                 text = texts.setdefault(entry.caption, len(texts))
-                kind = kinds.setdefault(entry.kind, len(kinds))
-                found.append((here * VIEWS + view, text, kind, entry.confidence * entry.share**0.25))
+                found.append((here * VIEWS + view, text, entry.confidence * entry.share**0.25))
     if missing := np.flatnonzero(caption[:, 0] < 0).tolist():
         lacks = f"{len(missing)} of the {len(keys)} viewpoints of the connectivity files"
         advice = "get the complete files, or use connectivity files of fewer scans"
         raise DataError(files.place, f"lacks {lacks}, first '{keys[missing[0]]}'; {advice}")
     # in an order that does not depend on the order of the files
-    (text_order, new_text), (kind_order, new_kind) = _in_order(texts), _in_order(kinds)
-    columns = np.array(found, dtype=np.float64).reshape(-1, 4)
+    order, new = sorted(texts), np.zeros(len(texts), dtype=np.int64)
+    new[[texts[text] for text in order]] = np.arange(len(order))
+    columns = np.array(found, dtype=np.float64).reshape(-1, 3)
     columns = columns[np.argsort(columns[:, 0], kind="stable")]
-    view, text, kind = columns[:, :3].astype(np.int64).T
-    caption, weight = new_text[caption], columns[:, 3]
-    return CaptionTable(
-        files.captioner, text_order, caption, kind_order, view, new_text[text], new_kind[kind], weight
-    )
-
-
-def _in_order(numbers: dict[str, int]) -> tuple[tuple[str, ...], IntArray]:
-    """The texts sorted, and the new number of each old number."""
-    order, new = sorted(numbers), np.zeros(len(numbers), dtype=np.int64)
-    new[[numbers[text] for text in order]] = np.arange(len(order))
-    return tuple(order), new
+    view, text = columns[:, :2].astype(np.int64).T
+    return CaptionTable(files.captioner, tuple(order), new[caption], view, new[text], columns[:, 2])
 
 
 def encode_captions(
@@ -246,12 +231,11 @@ def encode_captions(
     width = config.detection_columns if len(table.detection_text) else 0
     weight = np.bincount(described, weights=amount, minlength=count)
     detections = reduced_vectors(vectors, np.asarray(weight, np.float64), width)
-    classes = np.unique(table.detection_kind[in_training]).tolist() if config.classes else []
-    return EncodedCaptions(table, captions, detections, tuple(classes))
+    return EncodedCaptions(table, captions, detections)
 
 
 def caption_features(encoded: EncodedCaptions, first: int, last: int) -> FloatArray:
-    """The features of viewpoints ``first`` up to ``last``: caption, detections, classes (n, 36, D)."""
+    """The features of viewpoints ``first`` up to ``last``: captions, then detections (n, 36, D)."""
     table, count = encoded.table, last - first
     said = _spreading(table.captioner) @ encoded.captions[table.caption[first:last]]
     begin, end = np.searchsorted(table.detection_view, (first * VIEWS, last * VIEWS))
@@ -261,22 +245,17 @@ def caption_features(encoded: EncodedCaptions, first: int, last: int) -> FloatAr
     np.add.at(words, view, weight[:, None] * encoded.detections[table.detection_text[begin:end]])
     square = np.bincount(view, weights=weight * weight, minlength=count * VIEWS)
     words /= np.sqrt(np.maximum(square, 1.0))[:, None]
-    kinds = np.zeros((count * VIEWS, len(table.kinds)))
-    np.maximum.at(kinds, (view, table.detection_kind[begin:end]), weight)
-    of_views = np.concatenate([words, kinds[:, list(encoded.classes)]], axis=-1)
-    return np.concatenate([said, of_views.reshape(count, VIEWS, of_views.shape[1])], axis=-1)
+    return np.concatenate([said, words.reshape(count, VIEWS, words.shape[1])], axis=-1)
 
 
 def caption_columns(parts: Sequence[EncodedCaptions]) -> tuple[Column, ...]:
     """The columns of a store of these captions."""
     groups = []
     for one in parts:
-        name, kinds = one.table.captioner, [one.table.kinds[number] for number in one.classes]
-        detected = "the captions of detected objects, summed by weight"
+        name, detected = one.table.captioner, "the captions of detected objects, summed by weight"
         groups += [
             (f"{name} captions", one.captions.shape[1], "the caption of the view"),
             (f"{name} detections", one.detections.shape[1], detected),
-            (f"{name} classes", len(kinds), f"largest weight of a detected object: {', '.join(kinds)}"),
         ]
     return column_groups([*groups, SPACE_GROUP])
 
