@@ -28,7 +28,7 @@ SYSTEMS = zoo.systems()
 ROWS = {**zoo.rows()}
 for _system in SYSTEMS.values():
     ROWS |= {f"{name}-as-published": preset for name, preset in _system.AS_PUBLISHED.items()}
-LONGEST = {"duet": 400}
+LONGEST = {"duet": 400, "egp": 310}
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 

@@ -20,10 +20,9 @@ from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.duet import Duet, go_back
-from scenemem.zoo.egp import EGP
+from scenemem.zoo.egp import EGP, Edges, GraphNet, ProxyChannel, ProxyPlanner, pooled_edges
 from scenemem.zoo.objectives import BestNDTW, ReferenceIndex, ShortestDetour
 from scenemem.zoo.places import PlaceActions, SeenPlaces, first_of_cheapest
-from scenemem.zoo.planner import Edges, GraphNet, ProxyChannel, ProxyPlanner, pooled_edges
 from tests.agents.helpers import Roaming
 from tests.zoo.helpers import Setting, places_of, roam, way_over
 
