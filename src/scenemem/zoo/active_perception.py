@@ -169,19 +169,14 @@ ROWS = {
         learning=replace(_SHARED.learning, labels="exploration", max_steps=32, reward=_EARNS),
     ),
 }
-AS_PUBLISHED = {
-    "active-perception": published(
-        "active-perception",
-        ActiveConfig(),
-        (
-            ext.Stage(
-                "mixed", losses={"teacher_forcing": 0.2, "student_forcing": 0.1, "a2c": 1.0, "gate": 1.0}
-            ),
-        ),
-        walk=ext.WalkConfig(max_decisions=15, max_steps=200),
-        iterations=80_000,
-        labels="exploration",
-        reward=replace(_EARNS, success=3.0, failure=-3.0),
-    ),
-}
+AS_PUBLISHED = published(
+    "active-perception",
+    ActiveConfig(),
+    {"teacher_forcing": 0.2, "student_forcing": 0.1, "a2c": 1.0, "gate": 1.0},
+    decisions=15,
+    steps=200,
+    iterations=80_000,
+    labels="exploration",
+    reward=replace(_EARNS, success=3.0, failure=-3.0),
+)
 AS_RELEASED = dict.fromkeys(ROWS, first_visits)

@@ -85,15 +85,11 @@ class AuxRN(ext.Basic):
 
 
 AGENTS = {"auxrn": ext.AgentSpec(AuxRN, AuxRNConfig)}
-ROWS = {
-    "auxrn": shared("auxrn", AuxRNConfig, AUXILIARY),
-}
-AS_PUBLISHED = {
-    "auxrn": published(
-        "auxrn",
-        AuxRNConfig(feature_dropout=0.3),
-        (ext.Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0, **AUXILIARY}),),
-        walk=ext.WalkConfig(max_decisions=35, max_steps=36),
-        iterations=80_000,
-    ),
-}
+ROWS = {"auxrn": shared("auxrn", AuxRNConfig, AUXILIARY)}
+AS_PUBLISHED = published(
+    "auxrn",
+    AuxRNConfig(feature_dropout=0.3),
+    {"teacher_forcing": 0.2, "a2c": 1.0, **AUXILIARY},
+    decisions=35,
+    iterations=80_000,
+)

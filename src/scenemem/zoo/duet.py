@@ -293,26 +293,25 @@ def go_back(here: Tensor, seen: SeenPlaces, exists: Tensor) -> Tensor:
 
 AGENTS = {"duet": ext.AgentSpec(Duet, DuetConfig)}
 ROWS = {"duet": shared("duet", DuetConfig, learning={"labels": "shortest_detour"})}
-AS_PUBLISHED = {
-    "duet": published(
-        "duet",
-        DuetConfig(
-            word_width=768,
-            width=768,
-            dropout=0.1,
-            map_width=768,
-            layers=4,
-            panorama_layers=2,
-            heads=12,
-            views="all",
-            text_layers=9,
-            recurrent=False,
-        ),
-        (ext.Stage("fine-tuning", losses={"teacher_forcing": 0.2, "student_forcing": 1.0}),),
-        walk=ext.WalkConfig(max_decisions=15, max_steps=60),
-        iterations=20_000,
-        batch=8,
-        learning_rate=1e-5,
-        labels="shortest_detour",
+AS_PUBLISHED = published(
+    "duet",
+    DuetConfig(
+        word_width=768,
+        width=768,
+        dropout=0.1,
+        map_width=768,
+        layers=4,
+        panorama_layers=2,
+        heads=12,
+        views="all",
+        text_layers=9,
+        recurrent=False,
     ),
-}
+    {"teacher_forcing": 0.2, "student_forcing": 1.0},
+    decisions=15,
+    steps=60,
+    iterations=20_000,
+    batch=8,
+    learning_rate=1e-5,
+    labels="shortest_detour",
+)

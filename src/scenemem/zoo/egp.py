@@ -286,18 +286,16 @@ ROWS = {
     "egp": shared("egp", EGPConfig),
     "egp-revisits": shared("egp", EGPConfig, revisits=True),
 }
-AS_PUBLISHED = {
-    "egp": published(
-        "egp",
-        EGPConfig(
-            width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, map_width=256, revisits=True
-        ),
-        (ext.Stage("student", losses={"student_forcing": 1.0}),),
-        walk=ext.WalkConfig(max_decisions=10, max_steps=40),
-        iterations=60_000,
-        batch=28,
-        labels="reference_index",
-        teacher_hops=2,
+AS_PUBLISHED = published(
+    "egp",
+    EGPConfig(
+        width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, map_width=256, revisits=True
     ),
-}
+    {"student_forcing": 1.0},
+    steps=40,
+    iterations=60_000,
+    batch=28,
+    labels="reference_index",
+    teacher_hops=2,
+)
 R4R_LABELS = {"egp": "best_ndtw", "egp-revisits": "best_ndtw"}

@@ -60,16 +60,12 @@ ROWS = {
     "fast-long": shared("fast", FastConfig, _PROGRESS, walk=SEARCH_WALK, search="long"),
     "fast-over-basic": shared("fast-basic", FastBasicConfig, search="short"),
 }
-AS_PUBLISHED = {
-    "fast": published(
-        "fast",
-        FastConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, search="short"),
-        (ext.Stage("student", losses={"student_forcing": 0.5, "progress_hops": 0.5}),),
-        walk=SEARCH_WALK,
-        weight_decay=5e-4,
-        iterations=20_000,
-        max_decisions=10,
-        max_steps=11,
-        teacher_hops=2,
-    ),
-}
+AS_PUBLISHED = published(
+    "fast",
+    FastConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, search="short"),
+    {"student_forcing": 0.5, "progress_hops": 0.5},
+    walk=SEARCH_WALK,
+    weight_decay=5e-4,
+    iterations=20_000,
+    teacher_hops=2,
+)

@@ -95,15 +95,11 @@ class OAAM(ext.Agent):
 
 
 AGENTS = {"oaam": ext.AgentSpec(OAAM, ext.ModelConfig)}
-ROWS = {
-    "oaam": shared("oaam", ext.ModelConfig, {"path": 0.5}),
-}
-AS_PUBLISHED = {
-    "oaam": published(
-        "oaam",
-        ext.ModelConfig(feature_dropout=0.3),
-        (ext.Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0, "path": 0.5}),),
-        walk=ext.WalkConfig(max_decisions=35, max_steps=36),
-        iterations=80_000,
-    ),
-}
+ROWS = {"oaam": shared("oaam", ext.ModelConfig, {"path": 0.5})}
+AS_PUBLISHED = published(
+    "oaam",
+    ext.ModelConfig(feature_dropout=0.3),
+    {"teacher_forcing": 0.2, "a2c": 1.0, "path": 0.5},
+    decisions=35,
+    iterations=80_000,
+)

@@ -22,6 +22,7 @@ steps, W token width, H state width.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ import scenemem.extend as ext
 from scenemem.zoo.encoders import sinusoids
 from scenemem.zoo.low_level import LOW_LEVEL, LowLevelActions, action_between
 from scenemem.zoo.panoramic import view_angles
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import STUDENT, check_least, published, shared
 from scenemem.zoo.student_forcing import ACTIONS, START, TURNS
 from scenemem.zoo.transformer import TokenConfig, token_parts
 
@@ -179,22 +180,14 @@ AGENTS = {"pta": ext.AgentSpec(PTA, PTAConfig)}
 _OWN = PTAConfig(
     word_width=300, width=512, dropout=0.1, feature_dropout=0.0, map_width=512, heads=8, text_layers=1
 )
-_STUDENT = (ext.Stage("student", losses={"student_forcing": 1.0}),)
 ROWS = {
     "pta": shared("pta", PTAConfig),
     "pta-low": shared("pta", PTAConfig, low_level=True, **TURNS),
 }
+_COURSE: dict[str, Any] = {"batch": 32, "iterations": 60_000, "word_vectors": True}
+_LOW = replace(_OWN, low_level=True)
 AS_PUBLISHED = {
-    "pta": published("pta", _OWN, _STUDENT, batch=32, iterations=60_000, word_vectors=True),
-    "pta-low": published(
-        "pta",
-        replace(_OWN, low_level=True),
-        _STUDENT,
-        walk=ext.WalkConfig(max_decisions=30, max_steps=31),
-        batch=32,
-        iterations=60_000,
-        word_vectors=True,
-        labels="low_level",
-    ),
+    **published("pta", _OWN, STUDENT, **_COURSE),
+    **published("pta", _LOW, STUDENT, row="pta-low", decisions=30, labels="low_level", **_COURSE),
 }
 R4R_LABELS = {"pta-low": "low_level_path"}

@@ -119,17 +119,15 @@ ROWS = {
         _SHARED, learning=replace(_SHARED.learning, labels="path", reward=ext.RewardConfig(rule="ndtw"))
     ),
 }
-AS_PUBLISHED = {
-    "rcm": published(
-        "rcm",
-        RCMConfig(word_width=300, width=512, feature_dropout=0.0, follower=True, critic_width=512),
-        (
-            ext.Stage("imitation", share=5.0, losses={"student_forcing": 1.0, "matching_critic": 1.0}),
-            ext.Stage("reinforcement", share=2.0, losses={"matched_a2c": 1.0}),
-        ),
-        iterations=70_000,
-        word_vectors=True,
-        reward=ext.RewardConfig(quantised=False, success=1.0, failure=0.0, discount=0.95),
+AS_PUBLISHED = published(
+    "rcm",
+    RCMConfig(word_width=300, width=512, feature_dropout=0.0, follower=True, critic_width=512),
+    (
+        ext.Stage("imitation", share=5.0, losses={"student_forcing": 1.0, "matching_critic": 1.0}),
+        ext.Stage("reinforcement", share=2.0, losses={"matched_a2c": 1.0}),
     ),
-}
+    iterations=70_000,
+    word_vectors=True,
+    reward=ext.RewardConfig(quantised=False, success=1.0, failure=0.0, discount=0.95),
+)
 R4R_LABELS = {"rcm": "goal"}

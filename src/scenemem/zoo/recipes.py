@@ -17,6 +17,7 @@ import scenemem.extend as ext
 
 SEARCH_WALK = ext.WalkConfig(max_decisions=40, max_steps=600)
 """How far a long search may walk back and forth."""
+STUDENT = {"student_forcing": 1.0}
 
 
 def check_least(config: ext.ModelConfig, least: int, *names: str) -> None:
@@ -52,26 +53,25 @@ def shared(
 def published(
     agent: str,
     model: ext.ModelConfig,
-    stages: tuple[ext.Stage, ...],
+    stages: Mapping[str, float] | tuple[ext.Stage, ...],
     *,
+    row: str | None = None,
+    decisions: int = 10,
+    steps: int | None = None,
     walk: ext.WalkConfig | None = None,
     word_vectors: bool = False,
     **learning: Any,
-) -> ext.Preset[Any]:
-    """A system with its own numbers; 10 decisions unless given, and walks to learn from that are as long.
+) -> dict[str, ext.Preset[Any]]:
+    """A system with its own numbers, by the name of its row, which is that of the agent unless given.
 
-    With ``word_vectors`` words begin with GloVe; ``learning`` are settings of ``LearningConfig``.
+    Walks, also those to learn from, have so many ``decisions`` and one step more unless given; ``walk`` is
+    another one to evaluate with. A single stage is its losses. With ``word_vectors`` words begin with GloVe,
+    and ``learning`` are settings of ``LearningConfig``.
     """
-    walk = walk or ext.WalkConfig(max_decisions=10, max_steps=11)
-    course = {
-        "batch": 64,
-        "learning_rate": 1e-4,
-        "weight_decay": 0.0,
-        "max_decisions": walk.max_decisions,
-        "max_steps": walk.max_steps,
-        **learning,
-    }
+    steps = steps or decisions + 1
+    course = {"batch": 64, "learning_rate": 1e-4, "weight_decay": 0.0, **learning}
+    course |= {"max_decisions": decisions, "max_steps": steps}
+    course["stages"] = stages if isinstance(stages, tuple) else (ext.Stage(losses=dict(stages)),)
+    walk = walk or ext.WalkConfig(max_decisions=decisions, max_steps=steps)
     data = ext.DataConfig(word_vectors=word_vectors)
-    return ext.Preset(
-        agent, model, walk=walk, data=data, learning=ext.LearningConfig(stages=stages, **course)
-    )
+    return {row or agent: ext.Preset(agent, model, walk, data, ext.LearningConfig(**course))}

@@ -141,12 +141,9 @@ class Regretful(SelfMonitoring):
 
 AGENTS = {"regretful": ext.AgentSpec(Regretful, RegretfulConfig)}
 ROWS = {"regretful": shared("regretful", RegretfulConfig, {"progress_metres": 0.5})}
-_OWN = {"student_forcing": 0.5, "progress_metres": 0.5, "negative_entropy": 0.01}
-AS_PUBLISHED = {
-    "regretful": published(
-        "regretful",
-        RegretfulConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
-        (ext.Stage("student", losses=_OWN),),
-        iterations=60_000,
-    ),
-}
+AS_PUBLISHED = published(
+    "regretful",
+    RegretfulConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
+    {"student_forcing": 0.5, "progress_metres": 0.5, "negative_entropy": 0.01},
+    iterations=60_000,
+)

@@ -148,19 +148,17 @@ class RPA(LowLevelAgent):
 
 AGENTS = {"rpa": ext.AgentSpec(RPA, RPAConfig)}
 ROWS = {"rpa": shared("rpa", RPAConfig, {"environment_model": 1.0}, **TURNS)}
-AS_PUBLISHED = {
-    "rpa": published(
-        "rpa",
-        RPAConfig(width=512, feature_dropout=0.0, published_core=True, action_width=512, squash=True),
-        (
-            ext.Stage("environment", share=1.0, losses={"student_forcing": 1.0, "environment_model": 1.0}),
-            ext.Stage("policy", share=3.0, losses={"student_forcing": 1.0, "a2c": 1.0}),
-        ),
-        walk=ext.WalkConfig(max_decisions=20, max_steps=21),
-        batch=100,
-        iterations=20_000,
-        labels="low_level",
-        reward=ext.RewardConfig(quantised=False, success=2.0, discount=0.95),
+AS_PUBLISHED = published(
+    "rpa",
+    RPAConfig(width=512, feature_dropout=0.0, published_core=True, action_width=512, squash=True),
+    (
+        ext.Stage("environment", share=1.0, losses={"student_forcing": 1.0, "environment_model": 1.0}),
+        ext.Stage("policy", share=3.0, losses={"student_forcing": 1.0, "a2c": 1.0}),
     ),
-}
+    decisions=20,
+    batch=100,
+    iterations=20_000,
+    labels="low_level",
+    reward=ext.RewardConfig(quantised=False, success=2.0, discount=0.95),
+)
 R4R_LABELS = {"rpa": "low_level_path"}

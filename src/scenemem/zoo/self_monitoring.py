@@ -128,12 +128,10 @@ class SelfMonitoring(EmbedsActions):
 
 AGENTS = {"self-monitoring": ext.AgentSpec(SelfMonitoring, SelfMonitoringConfig)}
 ROWS = {"self-monitoring": shared("self-monitoring", SelfMonitoringConfig, {"progress_metres": 0.5})}
-AS_PUBLISHED = {
-    "self-monitoring": published(
-        "self-monitoring",
-        SelfMonitoringConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
-        (ext.Stage("student", losses={"student_forcing": 0.5, "progress_metres": 0.5}),),
-        iterations=60_000,
-    ),
-}
+AS_PUBLISHED = published(
+    "self-monitoring",
+    SelfMonitoringConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
+    {"student_forcing": 0.5, "progress_metres": 0.5},
+    iterations=60_000,
+)
 """Without augmentation, which the paper adds by pre-training on described paths."""

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 import scenemem.extend as ext
 from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.panoramic import FollowerUpdater, candidate_actions, navigator_words
-from scenemem.zoo.recipes import SEARCH_WALK, check_least, published, shared
+from scenemem.zoo.recipes import SEARCH_WALK, STUDENT, check_least, published, shared
 from scenemem.zoo.search import SearchConfig, SearchMixin
 
 T = TypeVar("T")
@@ -104,24 +104,21 @@ def chosen_route(walk: Sequence[T]) -> list[T]:
 
 
 AGENTS = {"speaker-follower": ext.AgentSpec(SpeakerFollower, FollowerConfig)}
-_STUDENT = {"student_forcing": 1.0}
 _SEARCH: dict[str, Any] = {"search": "long", "priority": "log_probabilities"}
 ROWS = {
     "speaker-follower": shared("speaker-follower", FollowerConfig),
     "speaker-follower-search": shared("speaker-follower", FollowerConfig, walk=SEARCH_WALK, **_SEARCH),
 }
-AS_PUBLISHED = {
-    "speaker-follower": published(
-        "speaker-follower",
-        FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
-        (
-            ext.Stage("described", share=5.0, losses=_STUDENT, augmented=_STUDENT),
-            ext.Stage("fine-tuning", share=2.0, losses=_STUDENT),
-        ),
-        iterations=70_000,
-        word_vectors=True,
-        batch=100,
-        weight_decay=5e-4,
+AS_PUBLISHED = published(
+    "speaker-follower",
+    FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
+    (
+        ext.Stage("described", share=5.0, losses=STUDENT, augmented=STUDENT),
+        ext.Stage("fine-tuning", share=2.0, losses=STUDENT),
     ),
-}
+    iterations=70_000,
+    word_vectors=True,
+    batch=100,
+    weight_decay=5e-4,
+)
 AS_RELEASED = {"speaker-follower-search": chosen_route}

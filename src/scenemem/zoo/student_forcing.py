@@ -100,16 +100,14 @@ class LowLevelAgent(ext.Agent):
 
 AGENTS = {"student-forcing": ext.AgentSpec(LowLevelAgent, LowLevelConfig)}
 ROWS = {"student-forcing": shared("student-forcing", LowLevelConfig, **TURNS)}
-AS_PUBLISHED = {
-    "student-forcing": published(
-        "student-forcing",
-        LowLevelConfig(width=512, feature_dropout=0.0, published_core=True),
-        (ext.Stage("student", losses={"student_forcing": 1.0}),),
-        walk=ext.WalkConfig(max_decisions=20, max_steps=21),
-        batch=100,
-        iterations=20_000,
-        weight_decay=5e-4,
-        labels="low_level",
-    ),
-}
+AS_PUBLISHED = published(
+    "student-forcing",
+    LowLevelConfig(width=512, feature_dropout=0.0, published_core=True),
+    {"student_forcing": 1.0},
+    decisions=20,
+    batch=100,
+    iterations=20_000,
+    weight_decay=5e-4,
+    labels="low_level",
+)
 R4R_LABELS = {"student-forcing": "low_level_path"}
