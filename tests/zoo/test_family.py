@@ -82,7 +82,7 @@ def test_the_family_goes_on_every_task_as_the_basic_agent_does() -> None:
             assert (own.agent, own.model, own.learning.reward) == (row.agent, row.model, row.learning.reward)
             if row.walk == PRESETS["basic"].walk:
                 assert own.walk == basic.walk
-    low_level = dict.fromkeys(("pta-low", "rpa", "student-forcing"), "low_level_path")
+    low_level = dict.fromkeys(("rpa", "student-forcing"), "low_level_path")
     graphs = dict.fromkeys(("egp", "egp-revisits"), "best_ndtw")
     assert {"rcm": "goal", **graphs, **low_level} == R4R_LABELS
 
@@ -219,7 +219,7 @@ def test_every_parameter_learns(name: str, setting: Setting) -> None:
 
 
 _BEGINNING = {f"encoder.initial_{name}.{kind}" for name in ("hidden", "cell") for kind in ("weight", "bias")}
-UNUSED = {"duet-as-published", "pta", "pta-low", "pta-as-published", "pta-low-as-published"}
+UNUSED = {"duet-as-published", "pta", "pta-as-published"}
 """Rows without a recurrent state, which does not begin with anything."""
 
 

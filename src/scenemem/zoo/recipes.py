@@ -55,14 +55,13 @@ def published(
     model: ext.ModelConfig,
     stages: Mapping[str, float] | tuple[ext.Stage, ...],
     *,
-    row: str | None = None,
     decisions: int = 10,
     steps: int | None = None,
     walk: ext.WalkConfig | None = None,
     word_vectors: bool = False,
     **learning: Any,
 ) -> dict[str, ext.Preset[Any]]:
-    """A system with its own numbers, by the name of its row, which is that of the agent unless given.
+    """A system with its own numbers, by its name.
 
     Walks, also those to learn from, have so many ``decisions`` and one step more unless given; ``walk`` is
     another one to evaluate with. A single stage is its losses. With ``word_vectors`` words begin with GloVe,
@@ -74,4 +73,4 @@ def published(
     course["stages"] = stages if isinstance(stages, tuple) else (ext.Stage(losses=dict(stages)),)
     walk = walk or ext.WalkConfig(max_decisions=decisions, max_steps=steps)
     data = ext.DataConfig(word_vectors=word_vectors)
-    return {row or agent: ext.Preset(agent, model, walk, data, ext.LearningConfig(**course))}
+    return {agent: ext.Preset(agent, model, walk, data, ext.LearningConfig(**course))}
