@@ -257,6 +257,21 @@ def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> 
         assert drawn == known | {(here, "stop")}
 
 
+@torch.no_grad()
+def test_a_visited_node_has_its_place_a_flag_the_state_if_it_is_here_and_the_instruction(
+    setting: Setting,
+) -> None:
+    agent = setting.loud(EGP, "egp")
+    point = setting.walk(agent, roam(1), learning=True).points[3]
+    graph, hidden = point.memory(), torch.randn(len(point.row), 16)
+    places, words = graph.column("place"), point.observations.instructions.hidden[point.row]
+    found = agent._visited(point, hidden, places)
+    for row, node in itertools.product(range(len(found)), range(places.shape[1])):
+        state = hidden[row] if node == int(graph.here[row]) else torch.zeros(16)
+        entered = torch.cat([places[row, node], torch.tensor([float(node == 0)]), state, words[row]])
+        torch.testing.assert_close(found[row, node], agent.enter(entered), rtol=1e-4, atol=1e-4)
+
+
 WIDTH, NODES, EDGES = 6, 5, 9
 
 
