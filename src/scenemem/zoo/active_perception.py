@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -37,13 +37,13 @@ from torch import Tensor, nn
 import scenemem.extend as ext
 from scenemem.zoo.exploring import EXPLORE, EXPLORED, GATE, ExploringActions
 from scenemem.zoo.panoramic import navigator_words, with_stop_option
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class ActiveConfig(ext.ModelConfig):
+class ActiveConfig(SystemConfig):
     """Settings of Active Perception."""
 
     depth: int = 4
@@ -52,10 +52,7 @@ class ActiveConfig(ext.ModelConfig):
     """places that all explorations of a walk may enter together; the release has no bound"""
     threshold: float = 0.5
     """entropy of the navigator's decision above which exploring is right; .42 to .68 in the release"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 0, "depth", "budget")
+    may_be_0: ClassVar[tuple[str, ...]] = ("depth", "budget")
 
 
 @dataclass(frozen=True)

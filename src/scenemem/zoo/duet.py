@@ -39,7 +39,7 @@ import scenemem.extend as ext
 from scenemem.zoo.encoders import sinusoids
 from scenemem.zoo.panoramic import view_angles
 from scenemem.zoo.places import POSITION, PlaceActions, SeenPlaces
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.transformer import CrossModalLayer, TokenConfig, hidden_bias, token_parts
 
 _AT_A_TIME = 256  # panoramas averaged together, so that they are never all in memory
@@ -57,10 +57,6 @@ class DuetConfig(TokenConfig):
     """which views become tokens: all 36, or those that lead somewhere and the mean of all"""
     recurrent: bool = True
     """the state of the common recurrent core joins the stop tokens; False as published"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "layers", "panorama_layers")
 
 
 class Still(ext.StateUpdater):

@@ -40,11 +40,11 @@ from scenemem.zoo.panoramic import (
     with_stop_option,
 )
 from scenemem.zoo.places import PlaceActions, SeenPlaces
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 
 @dataclass(frozen=True)
-class EGPConfig(ext.ModelConfig):
+class EGPConfig(SystemConfig):
     """Settings of EGP."""
 
     co_grounded: bool = False
@@ -61,10 +61,6 @@ class EGPConfig(ext.ModelConfig):
     """message steps"""
     revisits: bool = False
     """also offer places where one was, as the release does; R4R's paths pass places twice"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "action_width", "map_width", "proxies", "channels", "steps")
 
 
 class EGP(EmbedsActions):

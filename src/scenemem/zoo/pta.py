@@ -28,7 +28,7 @@ from torch import Tensor, nn
 import scenemem.extend as ext
 from scenemem.zoo.encoders import sinusoids
 from scenemem.zoo.panoramic import view_angles
-from scenemem.zoo.recipes import STUDENT, check_least, published, shared
+from scenemem.zoo.recipes import STUDENT, published, shared
 from scenemem.zoo.transformer import TokenConfig, token_parts
 
 
@@ -40,10 +40,6 @@ class PTAConfig(TokenConfig):
     """width W of the tokens"""
     history: int = 40
     """S, steps of the past that are attended to"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "history")
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,11 @@ import scenemem.extend as ext
 from scenemem.zoo.encoders import usual_parts
 from scenemem.zoo.objectives import views_of_walk
 from scenemem.zoo.panoramic import FollowerState, FollowerUpdater, candidate_actions
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 
 @dataclass(frozen=True)
-class RCMConfig(ext.ModelConfig):
+class RCMConfig(SystemConfig):
     """Settings of RCM."""
 
     follower: bool = False
@@ -47,11 +47,6 @@ class RCMConfig(ext.ModelConfig):
     """width of the matching critic"""
     delta: float = 0.5
     """weight of the matching critic in the reward, 0 ignores it; not known, BabyWalk's"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "action_width")
-        check_least(self, 0, "delta")
 
 
 class RCM(ext.Agent):

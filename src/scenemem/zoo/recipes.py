@@ -10,8 +10,8 @@ what decides is dropped once more than in most releases (``decision``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import scenemem.extend as ext
 
@@ -20,11 +20,19 @@ SEARCH_WALK = ext.WalkConfig(max_decisions=40, max_steps=600)
 STUDENT = {"student_forcing": 1.0}
 
 
-def check_least(config: ext.ModelConfig, least: int, *names: str) -> None:
-    """Refuse settings that are less than they may be."""
-    for name in names:
-        if getattr(config, name) < least:
-            raise ext.SettingError(f"{name} must be {least} or more, got {getattr(config, name)}")
+@dataclass(frozen=True)
+class SystemConfig(ext.ModelConfig):
+    """Settings of a system: whole numbers are 1 or more, unless they ``may_be_0``, others 0 or more."""
+
+    may_be_0: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for item in fields(self):
+            value = getattr(self, item.name)
+            least = 0 if isinstance(value, float) or item.name in self.may_be_0 else 1
+            if not isinstance(value, (bool, str)) and value < least:
+                raise ext.SettingError(f"{item.name} must be {least} or more, got {value}")
 
 
 def shared(

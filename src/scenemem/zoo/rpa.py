@@ -30,7 +30,7 @@ from torch.func import functional_call
 
 import scenemem.extend as ext
 from scenemem.zoo.low_level import LOW_LEVEL
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.student_forcing import ACTIONS, TURNS, LowLevelAgent, LowLevelConfig
 
 
@@ -46,10 +46,6 @@ class RPAConfig(LowLevelConfig):
     """width of the environment model and of a look-ahead"""
     squash: bool = False
     """imagined views lie between 0 and 1, as those of the paper's features"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "look_aheads", "imagined_steps", "action_width")
 
 
 class EnvironmentModel(nn.Module):

@@ -37,11 +37,11 @@ from scenemem.zoo.panoramic import (
     ProgressMonitor,
     with_stop_option,
 )
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 
 @dataclass(frozen=True)
-class SelfMonitoringConfig(ext.ModelConfig):
+class SelfMonitoringConfig(SystemConfig):
     """Settings of Self-Monitoring."""
 
     co_grounded: bool = False
@@ -50,10 +50,6 @@ class SelfMonitoringConfig(ext.ModelConfig):
     """width A of an embedded action"""
     monitor_words: int = 160
     """places of the attention the monitor reads; as many as an instruction may have words"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "action_width", "monitor_words")
 
 
 class SelfMonitoring(EmbedsActions):

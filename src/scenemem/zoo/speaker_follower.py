@@ -33,24 +33,20 @@ from torch import Tensor, nn
 import scenemem.extend as ext
 from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.panoramic import FollowerUpdater, candidate_actions, navigator_words
-from scenemem.zoo.recipes import SEARCH_WALK, STUDENT, check_least, published, shared
+from scenemem.zoo.recipes import SEARCH_WALK, STUDENT, SystemConfig, published, shared
 from scenemem.zoo.search import SearchConfig, SearchMixin
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class FollowerConfig(ext.ModelConfig, SearchConfig):
+class FollowerConfig(SystemConfig, SearchConfig):
     """Settings of Speaker-Follower."""
 
     follower: bool = False
     """the published recurrent core, encoder and beginning; False has the common ones"""
     action_width: int = 256
     """width in which state and candidates are multiplied"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "action_width")
 
 
 class LocalFollower(ext.Agent):

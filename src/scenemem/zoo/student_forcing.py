@@ -28,7 +28,7 @@ import scenemem.extend as ext
 from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.low_level import LOW_LEVEL, LowLevelActions, action_between
 from scenemem.zoo.panoramic import CarryingUpdater, FollowerState, navigator_words
-from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 ACTIONS = 6
 START = 6
@@ -42,7 +42,7 @@ TURNS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class LowLevelConfig(ext.ModelConfig):
+class LowLevelConfig(SystemConfig):
     """Settings of low-level agents."""
 
     published_core: bool = False
