@@ -159,38 +159,29 @@ def _rows(count: int, width: int) -> Rows:
     return np.random.default_rng(3).normal(size=(count, VIEWS, width)).astype(np.float32)
 
 
-def _write_tsv(file: Path, rows: Rows, keys: list[str] | None = None) -> Path:
+def _write_tsv(file: Path, rows: Rows) -> Path:
     with file.open("w") as stream:
         for number, row in enumerate(rows):
-            name = keys[number] if keys else f"v{number}"
-            stream.write(f"scan\t{name}\t640\t480\t60\t{base64.b64encode(row.tobytes()).decode()}\n")
+            stream.write(f"scan\tv{number}\t640\t480\t60\t{base64.b64encode(row.tobytes()).decode()}\n")
     return file
 
 
-def _write_hdf5(file: Path, rows: Rows, **options: Any) -> Path:
+def _write_hdf5(file: Path, rows: Rows) -> Path:
     with h5py.File(file, "w") as target:
         for number, row in enumerate(rows):
-            target.create_dataset(f"scan_v{number}", data=row, **options)
+            target.create_dataset(f"scan_v{number}", data=row)
     return file
 
 
-def test_200_tsv_rows_round_trip_bit_exactly_in_float16(tmp_path: Path) -> None:
-    rows = _rows(200, 24)
-    info = convert_features(_write_tsv(tmp_path / "f.tsv", rows), tmp_path / "out" / "f.npy", encoder="net")
-    assert info.keys == tuple(f"scan_v{number}" for number in range(200)), "rows keep the order of the file"
-    assert (info.source, info.encoder, info.width) == ("f.tsv", "net", 24)
-    _, values = read_store(tmp_path / "out" / "f.npy")
-    assert values.tobytes() == rows.astype(np.float16).tobytes()
-
-
-def test_200_hdf5_rows_round_trip_bit_exactly_in_float16(tmp_path: Path) -> None:
-    rows = _rows(200, 24)
-    file = _write_hdf5(tmp_path / "f.hdf5", rows.astype(np.float64), compression="gzip")
-    info = convert_features(file, tmp_path / "f.npy", columns=16)
-    assert (info.source, info.width) == ("f.hdf5, first 16 columns", 16)
-    _, values = read_store(tmp_path / "f.npy")
+@pytest.mark.parametrize("write", [_write_tsv, _write_hdf5])
+def test_200_rows_round_trip_bit_exactly_in_float16(write: Any, tmp_path: Path) -> None:
+    rows, tsv = _rows(200, 24), write is _write_tsv
+    file = write(tmp_path / ("f.tsv" if tsv else "f.hdf5"), rows)
+    info = convert_features(file, tmp_path / "out" / "f.npy", columns=16, encoder="net")
+    assert (info.source, info.encoder, info.width) == (f"{file.name}, first 16 columns", "net", 16)
     numbers = [int(key.removeprefix("scan_v")) for key in info.keys]
-    assert sorted(numbers) == list(range(200))
+    assert numbers == sorted(range(200), key=None if tsv else str), "in the order of the file or of the names"
+    _, values = read_store(tmp_path / "out" / "f.npy")
     assert values.tobytes() == rows[numbers, :, :16].astype(np.float16).tobytes()
 
 
