@@ -148,11 +148,11 @@ def _lines(folder: Path, *without: str) -> int:
 @pytest.mark.parametrize(
     ("what", "measured", "ceiling"),
     [
-        ("modules of the package", lambda: len(MODULES), 140),
-        ("lines of the package", lambda: _lines(PACKAGE), 31_600),
-        ("lines of the core", lambda: _lines(PACKAGE, "zoo", "houses", "viewer"), 21_000),
+        ("modules of the package", lambda: len(MODULES), 139),
+        ("lines of the package", lambda: _lines(PACKAGE), 31_000),
+        ("lines of the core", lambda: _lines(PACKAGE, "zoo", "houses", "viewer"), 20_750),
         ("lines of the room ssm", lambda: _lines(PACKAGE / "ssm"), 1_300),
-        ("lines of the tests", lambda: _lines(Path(__file__).parent), 27_700),
+        ("lines of the tests", lambda: _lines(Path(__file__).parent), 27_550),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -72,7 +72,7 @@ def test_weights_know_the_track_and_the_layout_of_their_features(copied_data: Pa
     for changed, message in (
         ({"track": "objects"}, "was trained on features with track captions, this store has objects"),
         ({"track": ""}, "was trained on features with track captions, this store has none"),
-        ({"encoder": "minilm"}, "was trained on features with sha256"),
+        ({"encoder": "hashed words"}, "was trained on features with sha256"),
         ({"columns": (Column("captions", 0, 8, "of others"),)}, "was trained on features with sha256"),
     ):
         _store(data, 0.25, **changed)

@@ -16,14 +16,7 @@ from scenemem.features.captions import CaptionConfig, build_caption_features
 from scenemem.features.images import build_image_features, open_encoder
 from scenemem.features.objects import build_object_features
 from scenemem.features.pictures import DrawnHouses, PictureFiles
-from scenemem.features.store import (
-    CAPTIONS,
-    JOINT,
-    convert_features,
-    covered_scans,
-    join_stores,
-    store_name,
-)
+from scenemem.features.store import CAPTIONS, convert_features, covered_scans, store_name
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import VIEWS, StoreInfo
 from scenemem.formats.folder import DataFolder
@@ -206,20 +199,6 @@ def data_objects(stores: Stores, oracle: bool = True) -> None:
             f"them with 'scenemem data fetch rooms --data {stores.source.quoted}' and run this again"
         )
     stores.show(built)
-
-
-def data_join(names: Annotated[tuple[str, ...], Positional], stores: Stores, name: str | None = None) -> None:
-    """Join feature stores column by column into a union of tracks.
-
-    Args:
-        names: feature stores with the same viewpoints, e.g. captions objects.
-        name: of the union; the names joined with + when not given.
-    """
-    name = name or JOINT.join(names)
-    files = {store: stores.source.feature_file(store) for store in names}
-    with progress_bar("joining viewpoints") as progress:
-        info = join_stores(files, stores.file(name), progress)
-    stores.show({name: info})
 
 
 def data_images(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS, covered_scans
+from scenemem.features.store import CAPTIONS, IMAGES, OBJECTS, ORACLE, TRACKS, covered_scans
 from scenemem.formats.annotations import (
     PUBLISHED,
     CaptionFiles,
@@ -250,7 +250,7 @@ def _either(file: Path) -> Path:
 def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     """Every track: the stores there are, or what is missing and the commands that mend it.
 
-    That of the houses and unions are listed when they are there.
+    That of the houses and tracks of one's own are listed when they are there.
     """
     compact = find_view_objects(folder.objects)
     named = compact is not None and not compact.name.startswith("view_objects")  # that has its labels in it
@@ -270,7 +270,7 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     }
     states = {}
     for name in dict.fromkeys((*needed, *(state.track for state in report.features if state.track))):
-        sensor = " + ".join(TRACKS[part].sensor for part in name.split(JOINT) if part in TRACKS)
+        sensor = TRACKS[name].sensor if name in TRACKS else ""
         stores = [state.name for state in report.features if state.complete and state.track == name]
         if stores:
             states[name] = Readiness(sensor, True, stores)

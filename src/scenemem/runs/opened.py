@@ -65,7 +65,7 @@ from scenemem.viewer.scenery import Sceneries
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import graph_digest, load_world
 from scenemem.world.graph import NONE, World
-from scenemem.zoo.reranking import CandidateWalker, PragmaticSearch, Reranking, RerankingAgent, searches
+from scenemem.zoo.reranking import PragmaticSearch, Reranking, RerankingAgent, searches
 
 _AT_ONCE = 256  # episodes
 _SOURCES = ("weights", "episodes", "graphs", "features", "code", "checkpoint")
@@ -142,7 +142,7 @@ class Walk:
 class WithSpeaker:
     """An agent's walker that a speaker helps to choose its answers."""
 
-    walker: CandidateWalker | PragmaticSearch
+    walker: RerankingAgent | PragmaticSearch
     speaker: RunFolder
     settings: Mapping[str, Any]  # what the choice depends on besides
 
@@ -154,7 +154,7 @@ class WithSpeaker:
     def facts(self, walks: Walks, world: World) -> dict[str, Any]:
         """What belongs to an evaluation: the speaker, the settings, and what all candidates walked."""
         facts = {"speaker": str(self.speaker.root), **self.settings}
-        if isinstance(self.walker, CandidateWalker):  # the walk of a search holds all that was walked
+        if isinstance(self.walker, RerankingAgent):  # the walk of a search holds all that was walked
             all_walked = {"tl": self.walker.metres, "spl": self.walker.spl(walks, world)}
             facts["all_walked"] = {name: float(values.mean()) for name, values in all_walked.items()}
         return facts
@@ -334,7 +334,7 @@ class LoadedAgent:
         """
         agent, scorer = self.experiment.agent, speaker_beside(speaker, self.experiment)
         if not searches(agent):
-            walker = CandidateWalker(RerankingAgent(agent, scorer, reranking))
+            walker = RerankingAgent(agent, scorer, reranking)
             return replace(self, helped=WithSpeaker(walker, speaker, asdict(reranking)))
         if reranking.candidates != 1:
             raise UserError(
@@ -377,7 +377,7 @@ class LoadedAgent:
         origin, name = self.origin(split), name or self.name
         if self.helped is None:
             return TracedAgent(name, self.experiment.agent, episodes, origin)
-        if isinstance(self.helped.walker, CandidateWalker):
+        if isinstance(self.helped.walker, RerankingAgent):
             raise UserError(
                 f"{self.path} does not search, and a walk chosen among candidates cannot be watched; "
                 "leave out `speaker`"
