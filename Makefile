@@ -1,16 +1,17 @@
 # Two commands for a newcomer: `make demo` runs the main job, `make test` proves the installation.
 # Both start from a fresh clone with only python3 (>= 3.10) and make; a second call installs nothing.
 
-# On a machine without a GPU, `make CPU=1 demo` installs torch without the CUDA packages (0.2 instead of 5 GB).
+# Without an NVIDIA card, torch comes without the CUDA packages (0.2 instead of 5 GB) when its index for this
+# can be reached; `make CPU= demo` installs them all the same, `make CPU=1 demo` does not where there is a card.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+CPU ?= $(if $(shell command -v nvidia-smi),,1)
 TORCH_CPU := https://download.pytorch.org/whl/cpu
-ifdef CPU
-PIP += --extra-index-url $(TORCH_CPU)
-endif
+REACHED = $(PYTHON) -c 'import urllib.request as web; web.urlopen("$(TORCH_CPU)/torch/", timeout=9)' 2> /dev/null
+INDEX = $(if $(CPU),$(shell $(REACHED) && echo --extra-index-url $(TORCH_CPU)))
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt $(INDEX)
 
 PYTHONS ?= $(shell for n in 10 11 12 13; do command -v python3.$$n; done)
 
@@ -30,8 +31,9 @@ lint: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(BIN)/mkdocs build --strict
 
+# run again and stored with what they show; 'make test' compares
 notebooks: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python tools/notebooks.py
 
 # what pip would install beside the checksums in constraints.sha256; nothing is installed
 hashes: $(BIN)/python

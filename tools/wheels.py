@@ -1,8 +1,9 @@
 """The wheel outside of the checkout: ``python tools/wheels.py python3.10 python3.11 ... --full python3.11``.
 
 Builds the wheel, then makes an empty environment for every Python named and installs it there. With
-``--full`` its dependencies come along, and small houses are built, trained on, evaluated and reported.
-Without it torch is left out: every module is compiled, and those that need no torch are imported.
+``--full`` its dependencies come along, small houses are built, trained on, evaluated and reported, and the
+demo runs for four steps. Without it torch is left out: every module is compiled, and those that need no torch
+are imported.
 """
 
 from __future__ import annotations
@@ -100,12 +101,12 @@ def _full(environment: _Environment, wheel: Path, folder: Path) -> None:
         ("train", "ssm", "--out", "run", *_SMALL, *data),
         ("eval", "run", *data),
         ("report", "run", *data, "--out", "report.html"),
+        ("demo", "--iterations", "4", "--no-replays"),
         ("doctor",),
     ):
         _call(str(environment.programs / "scenemem"), *words, cwd=work)
-    _say(
-        f"{_told(environment.python, '--version')}, with torch: houses built, trained on, evaluated, reported"
-    )
+    done = "houses built, trained on, evaluated, reported; demo"
+    _say(f"{_told(environment.python, '--version')}, with torch: {done}")
 
 
 def _call(*words: str, cwd: Path | None = None) -> None:

@@ -273,6 +273,8 @@ WATCHED = "does not search, and a walk chosen among candidates cannot be watched
         ("compare BASIC --out t.svg", "t.svg: a picture shows distances from a row; name it with --against"),
         ("report", "name at least one run folder: scenemem report RUN ..."),
         ("follow expert", f"expert {NO_RUN}"),
+        ("submit x --split test", "name the leaderboard file with --out FILE, or --check to write none"),
+        ("submit x --split test --out y --check", "or --check to write none; one of the two"),
         ("submit x --split test --out y", "x: no such run folder and no such result file"),
         ("weights pack BASIC --out x.bin", "the name of packed weights ends in .safetensors, that of a fold"),
         (

@@ -250,8 +250,10 @@ def test_submit_writes_the_leaderboard_file(
 ) -> None:
     results = _reference_results(tiny_data, split)
     source, target = _dump(tmp_path / "r.json", results), tmp_path / "out" / "flat.json"
-    shown = shell("submit", source, "--split", split, "--out", target)
-    assert f"{len(results)} trajectories; every start, id and edge is right" in shown
+    told = f"{len(results)} trajectories; every start, id and edge is right"
+    assert f"{source}: {told}" in shell("submit", source, "--split", split, "--check")
+    assert list(tmp_path.iterdir()) == [source]
+    assert f"{target}: {told}" in shell("submit", source, "--split", split, "--out", target)
     written = read_trajectories(target)
     assert [trajectory.instruction_id for trajectory in written] == [result["instr_id"] for result in results]
     for entry in json.loads(target.read_text()):
@@ -269,9 +271,10 @@ def test_submit_writes_nothing_when_an_edge_is_missing(tiny_data: Path, tmp_path
     path = results[2]["trajectory"]
     results[2]["trajectory"] = [path[0], path[2]]
     source, target = _dump(tmp_path / "r.json", results), tmp_path / "out.json"
-    refused = shell.refused("submit", source, "--split", "val_unseen", "--out", target)
     where = f"instruction '{results[2]['instr_id']}', step 1"
-    assert f"{where}: no edge between '{path[0][0]}' and '{path[2][0]}'" in refused
+    for flags in (("--out", target), ("--check",)):
+        refused = shell.refused("submit", source, "--split", "val_unseen", *flags)
+        assert f"{where}: no edge between '{path[0][0]}' and '{path[2][0]}'" in refused
     assert not target.exists()
 
 

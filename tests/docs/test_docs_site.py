@@ -11,6 +11,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -31,17 +32,20 @@ LINK_KINDS_NOT_LOADED = {"canonical", "prev", "next"}
 
 
 class _Page(HTMLParser):
-    """What a page loads, and the places in it that can be linked to."""
+    """What a page loads and links to, and the places in it that can be linked to."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.assets: list[str] = []
+        self.links: list[str] = []
         self.anchors = {""}
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         facts = {name: value for name, value in attrs if value is not None}
         self.anchors |= {facts[name] for name in ("id", "name") if name in facts}
+        if tag == "a" and "href" in facts:
+            self.links.append(facts["href"])
         if tag in LOADED and LOADED[tag] in facts and facts.get("rel") not in LINK_KINDS_NOT_LOADED:
             self.assets.append(facts[LOADED[tag]])
 
@@ -94,6 +98,26 @@ def test_the_site_is_complete_and_needs_no_network(site: Path) -> None:
     assert "<!-- preset" not in shown
     assert "UnvisitedActions" in (site / "extending/index.html").read_text(encoding="utf-8")
     _check_reference(pages)
+
+
+def test_every_link_of_the_built_pages_leads_somewhere(site: Path) -> None:
+    """mkdocs checks links in Markdown only, not those in HTML, in the theme or in pages that hooks write."""
+    pages = {file: _Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html")}
+    broken, seen = set(), 0
+    for file, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc or file.name == "404.html":
+                continue
+            place = file if not parts.path else (file.parent / unquote(parts.path)).resolve()
+            place = place / "index.html" if place.is_dir() else place
+            there = place.is_file() and (
+                place not in pages or unquote(parts.fragment) in pages[place].anchors
+            )
+            broken |= set() if there else {f"{file.relative_to(site)}: {link}"}
+            seen += 1
+    assert seen > 1000
+    assert broken == set()
 
 
 def _check_assets(site: Path, pages: dict[Path, _Page]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from scenemem import __version__, extend
 from scenemem.presets import PRESETS
+from scenemem.runs.weights import published
 from tests.commands.helpers import Shell
 
 yaml: Any = pytest.importorskip("yaml", reason="needs PyYAML, which mkdocs brings")
@@ -61,13 +63,55 @@ def test_files_that_a_page_names_exist(page: str, pattern: str, folder: str, lea
     assert [name for name in named if not (REPOSITORY / folder / name).is_file()] == []
 
 
-def test_the_tree_of_the_readme_is_the_package() -> None:
-    readme = _text("README.md")
-    tree = readme[readme.index("src/scenemem/\n") :]
-    there = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("_")}
-    there |= {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
-    named = set(re.findall(r"(?:^  |   )([a-z_]+(?:/|\.py))  ", tree, flags=re.MULTILINE))
-    assert named - {"notebooks/", "docs/", "runs/"} == there - {"runs/"}
+def test_the_readme_names_every_room_in_the_order_of_the_map() -> None:
+    block = next(text for text in _text("README.md").split("```") if text.startswith("\nformats "))
+    named = [name for line in block.strip().splitlines() for name in line.partition("  ")[0].split()]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", _text("docs/architecture.md"), flags=re.M)
+    rooms = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert named == [name for name in rooms if name not in ("errors", "processes", "registry", "cli")]
+    assert {f"{file.parent.name}" for file in PACKAGE.glob("*/__init__.py")} <= set(named)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_python_of_the_front_page_succeeds_and_turns_back_once(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.+?)^```$", _text(page), re.M | re.S)
+    assert len([line for line in code.splitlines() if line]) == 5
+    names: dict[str, Any] = {}
+    exec(compile(code, page, "exec"), names)
+    walk = names["walk"]
+    assert (walk.metrics["sr"], walk.stopped) == (1.0, True)
+    assert [move.back_to for move in walk.trace.moves].count(None) == len(walk.trace.moves) - 1
+    assert f"prints `{capsys.readouterr().out.strip()}`" in _text(page)
+    assert "Turned back and reached the goal" in (tmp_path / "replay.html").read_text(encoding="utf-8")
+
+
+def test_the_readme_has_one_table_of_at_most_five_rows() -> None:
+    lines = _text("README.md").splitlines()
+    rows = [number for number, line in enumerate(lines) if line.startswith("|")]
+    assert rows == list(range(rows[0], rows[-1] + 1)), "one table"
+    assert len(rows) - 2 in range(1, 6)
+
+
+def test_weights_that_a_page_names_are_there() -> None:
+    pages = [REPOSITORY / "README.md", REPOSITORY / "Dockerfile", *REPOSITORY.glob("docs/*.md")]
+    named = {
+        (name, page.name)
+        for page in pages
+        if page.name != "log.md"
+        for name in re.findall(r"\bweights:([a-z0-9][\w-]+)(?![\w:/-])", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 5
+    assert {(name, page) for name, page in named if name not in {one.name for one in published()}} == set()
+
+
+def test_no_page_says_that_the_package_is_on_the_index() -> None:
+    from_index = re.compile(r"(pip install|uvx|uv tool install) (?!.*--from)(--\S+ \S+ )*scenemem( |$)", re.M)
+    for page in ("README.md", "docs/index.md", "docs/quickstart.md", "docs/faq.md"):
+        assert not from_index.search(_text(page)), page
+    assert "not on PyPI yet" in _text("README.md")
 
 
 def test_citation_changelog_and_forms_are_of_this_version_and_can_be_read() -> None:
@@ -83,11 +127,54 @@ def test_builds_run_what_is_there() -> None:
     workflow = _text(".github/workflows/test.yml")
     assert "run: .ci/run" in workflow
     assert all(f'"3.{minor}"' in workflow for minor in (10, 11, 12, 13))
-    assert "ifdef CPU" in _text("Makefile")
+
+
+def test_the_container_copies_what_is_there_and_what_it_may_see() -> None:
+    seen = {line[1:] for line in _text(".dockerignore").splitlines() if line.startswith("!")}
+    copied: set[str] = set()
     for line in _text("Dockerfile").splitlines():
         if line.startswith("COPY "):
             for source in line.split()[1:-1]:
                 assert (REPOSITORY / source).exists(), source
+                copied.add(source)
+    assert copied == seen
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(
+    ("card", "reached", "flags", "cpu"),
+    [
+        (False, True, (), True),
+        (False, False, (), False),
+        (True, True, (), False),
+        (True, True, ("CPU=1",), True),
+        (False, True, ("CPU=",), False),
+    ],
+)
+def test_make_leaves_cuda_out_where_there_is_no_card_and_its_index_is_reached(
+    card: bool, reached: bool, flags: tuple[str, ...], cpu: bool, tmp_path: Path
+) -> None:
+    programs = {"python": int(not reached), **({"nvidia-smi": 0} if card else {})}
+    for name, code in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {code}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    told = subprocess.run(
+        [
+            str(shutil.which("make")),
+            "-n",
+            f"PYTHON={tmp_path / 'python'}",
+            f"VENV={tmp_path / 'venv'}",
+            *flags,
+            "demo",
+        ],
+        cwd=REPOSITORY,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (install,) = (line for line in told.stdout.splitlines() if "pip" in line)
+    assert ("--extra-index-url https://download.pytorch.org/whl/cpu" in install) is cpu
 
 
 BLOCK = re.compile(r"(<!-- not run: (?P<why>.+?) -->\n)?^```python\n(?P<code>.+?)^```$", re.M | re.S)

@@ -269,9 +269,11 @@ def score(
 def submit(
     source: Annotated[Path, Positional, arg(metavar="RUN|FILE")],
     split: Split,
-    out: Path,
+    out: Path | None = None,
     walking: Walking = WALKING,
     task: FileTask = "r2r",
+    *,
+    check: bool = False,
 ) -> None:
     """Validate results (start, ids, every edge) and write the leaderboard file.
 
@@ -281,7 +283,10 @@ def submit(
     Args:
         source: a run folder, weights:NAME, or a result file in leaderboard or DUET style, plain or .gz.
         out: the leaderboard file to write.
+        check: only validate; nothing is written.
     """
+    if check is (out is not None):
+        raise UserError("name the leaderboard file with --out FILE, or --check to write none; one of the two")
     if not source.exists():
         raise UserError(f"{source}: no such run folder and no such result file")
     if source.is_dir():
@@ -293,8 +298,9 @@ def submit(
         world = load_world(folder.connectivity)
         episodes, trajectories = find_split(folder, world, task, split), read_trajectories(source)
     checked = check_walks(world, episodes, trajectories, source=source)
-    count = write_trajectories(out, with_angles(world, episodes, trajectories, checked))
-    console.say(f"{out}: {count} trajectories; every start, id and edge is right")
+    if out is not None:
+        write_trajectories(out, with_angles(world, episodes, trajectories, checked))
+    console.say(f"{out or source}: {len(trajectories)} trajectories; every start, id and edge is right")
 
 
 def weights(json: Json = False) -> None:
