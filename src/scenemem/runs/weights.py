@@ -274,7 +274,7 @@ def pack_weights(
         advice = "name the one you choose: --licence mit, cc-by-nc-4.0, other, ..."
         raise UserError(f"{out}: what is shared on the Hub needs a licence; {advice}")
     if licence and not _LICENCE.fullmatch(licence):
-        raise UserError(f"--licence takes an identifier like mit or cc-by-nc-4.0, got '{licence}'")
+        raise UserError(f"`licence` takes an identifier like mit or cc-by-nc-4.0, got '{licence}'")
     description = {**run.describe(), **({"licence": licence} if licence else {})}
     # what it learned from, without where that lay on this machine
     description["data"].pop("folder", None)
