@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -212,6 +213,24 @@ def test_a_figure_has_a_map_per_walk_and_explains_its_signs(turning_back: Trace,
     walked = [line.attrib for line in picture.findall(f"{SVG}line[@class='walked']")]
     assert all(line["stroke"] == "#0072b2" for line in walked), "it needs no style sheet"
     assert float(walked[-2]["x1"]) - float(walked[0]["x1"]) == pytest.approx(436), "beside it, to one scale"
+
+
+def test_walks_of_one_episode_have_one_scale_and_dashes_say_what_they_are(turning_back: Trace) -> None:
+    walk = DrawnWalk.of(turning_back, {})
+    assert walk.ending is not None
+    short, far = (
+        DrawnWalk.of_route(name, walk.task, walk.scene, path, 0.0, walk.ending)
+        for name, path in (("short", (0, 1)), ("far", (0, 2)))
+    )
+    far = replace(far, broken=frozenset({(0, 2)}))
+    starts = [
+        [sign.attrib["cx"] for sign in ElementTree.fromstring(one).findall(f"{SVG}circle[@class='begin']")]
+        for one in (*draw_thumbnails([short, far], ROOMS), draw_thumbnails([short], ROOMS)[0])
+    ]
+    assert starts[0] == starts[1] != starts[2], "the second needs more space"
+    shapes = draw_figure([short, far], ROOMS).shapes
+    assert [one.text for one in shapes if one.kind == "name"][-1] == "no edge"
+    assert [one.text for one in draw_figure([walk], ROOMS).shapes][-1] == "going back"
 
 
 def test_figures_are_written_as_pictures_too(turning_back: Trace, tmp_path: Path) -> None:

@@ -241,8 +241,8 @@ def _ended(
         (5, (7.0, (1, 0.0)), "Passed the goal without stopping", PASSED),
         (2, (9.0,), "Stopped 9.0 m from the goal", f"{LEFT} and stopped 9.0 m from the goal."),
         (2, (9.0, (0, 0.0), False), "Cut off before it stopped", CUT),
-        (2, (None,), "Walked to an unknown goal", f"{NEVER}."),
-        (5, (None, (), False), "Walked to an unknown goal", f"{TURNED}; it was cut off after 5 moves."),
+        (2, (None,), "Stopped", f"{NEVER}."),
+        (5, (None, (), False), "Cut off before it stopped", f"{TURNED}; it was cut off after 5 moves."),
     ],
 )
 def test_an_episode_has_a_headline_and_is_one_sentence(
@@ -262,9 +262,8 @@ def test_several_returns_are_counted(turning_back: Trace) -> None:
     again = change(turning_back.moves[2], walk=(2, 1, 3))
     first = turning_back.moves[:3]
     assert _ended(change(turning_back, moves=(*first, there, again)), 3.6).story == (
-        "It turned back 2 times (at moves 3 and 5), never came nearer than 3.6 m "
-        "and stopped 3.6 m from the goal."
+        "It turned back 2 times (at moves 3 and 5) and stopped 3.6 m from the goal."
     )
     search = change(turning_back, moves=(*first, *[there, again] * 4))
-    told = "It turned back 5 times (first at move 3), never came nearer"
-    assert _ended(search, 3.6).story.startswith(told)
+    told = "It turned back 5 times (first at move 3), never came nearer than 3.6 m and stopped 7.0 m"
+    assert _ended(search, 7.0).story.startswith(told)

@@ -257,10 +257,8 @@ class _Speaker:
             if past and (not ahead or self._chance(0.55)):
                 return past
             if ahead:
-                landmark, claim = (
-                    self._landmark(ahead[0], leg.start),
-                    Claim("ahead", leg.start, leg.stop, ahead[0]),
-                )
+                landmark = self._landmark(ahead[0], leg.start)
+                claim = Claim("ahead", leg.start, leg.stop, ahead[0])
                 return joined(verb, self._say("towards"), landmark, claim)
         if not plain:
             return _EMPTY

@@ -312,12 +312,8 @@ class LiveWorker:
                 tell(WalkMove(number, len(moves) - 1, move, *words))
 
             (trace,) = trace_episodes(agent, episode, on_move, name=name)
-            walk, stopped = (
-                DrawnWalk.of(trace, room_of),
-                "Stopped" if trace.moves[-1].stops else "Was cut off",
-            )
-            headline = stopped if trace.task.goal is None else walk.headline
-            tell(WalkEnded(number, walk.ending, walk.captions[-1], headline, walk.story))
+            walk = DrawnWalk.of(trace, room_of)
+            tell(WalkEnded(number, walk.ending, walk.captions[-1], walk.headline, walk.story))
         except Exception as error:
             log.warning("a walk on the live page failed", exc_info=error)
             tell(WalkFailed(number, str(error) if isinstance(error, UserError) else FAILED))

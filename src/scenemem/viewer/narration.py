@@ -164,8 +164,8 @@ class DrawnWalk:
         ending = self.ending
         if ending is None:
             return "Walking"
-        if ending.to_goal is None or ending.scores is None:
-            return "Walked to an unknown goal"
+        if ending.to_goal is None or ending.scores is None:  # the goal is not known
+            return "Stopped" if ending.stopped else "Cut off before it stopped"
         if ending.to_goal < SUCCESS_METRES:
             straight = "Went straight to the goal" if ending.scores.spl >= FAULTLESS else "Reached the goal"
             return "Turned back and reached the goal" if self._turns else straight
@@ -193,6 +193,8 @@ class DrawnWalk:
         if nearest < SUCCESS_METRES:
             return f"It came within {nearest:.1f} m of the goal at move {number}, walked on and {ended}."
         begin = returned or self._left_path()
+        if ending.to_goal - nearest < _THERE:
+            return f"{begin + ' and' if begin else 'It'} {ended}."
         return f"{begin + ', ' if begin else 'It '}never came nearer than {nearest:.1f} m and {ended}."
 
     @cached_property

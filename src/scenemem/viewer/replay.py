@@ -104,11 +104,13 @@ def _page(
 
 
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
+_SIGNS = (
+    "On the small maps the star is the goal, the dotted line the described path, the full line the path "
+    "walked from the ring to the dot; dashes are {}. Floors stand side by side."
+)
 REPLAYS = (
     "Each page plays one episode move by move: the map the agent remembers, the words it attends to, and how "
-    "it rated its options. On the small maps the star is the goal, the dotted line the described path, the "
-    "full line the path walked from the ring to the dot, and the dashed line going back. "
-    "Floors stand side by side."
+    "it rated its options. " + _SIGNS.format("ways back")
 )
 """What an index of replays begins with."""
 
@@ -318,10 +320,8 @@ class RouteFile:
         return replace(walk, room_of=rooms(scene), broken=broken)
 
 
-ROUTES = (
-    "Each page plays the routes of one instruction step by step. On the small maps the star is the goal, the "
-    "dotted line the described path, the full line the path walked from the ring to the dot; dashes join "
-    "places without an edge. Floors stand side by side."
+ROUTES = "Each page plays the routes of one instruction step by step. " + _SIGNS.format(
+    "steps without an edge"
 )
 """What an index of such pages begins with."""
 

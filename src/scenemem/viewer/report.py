@@ -320,12 +320,13 @@ def _ends(results: Sequence[EpisodeResult]) -> dict[str, float]:
 def _lengths_section(episodes: Episodes, split: str) -> Section:
     """SR by the length of the path and of the instruction, in groups of about as many episodes."""
     figures = []
-    for name, title, unit in (
-        ("reference", "SR by length of the reference path", "metres"),
-        ("words", "SR by length of the instruction", "words"),
+    for name, title, unit, digits in (
+        ("reference", "SR by length of the reference path", "metres", 1),
+        ("words", "SR by length of the instruction", "words", 0),
     ):
         lengths = [float(getattr(one, name)) for one in chain(*episodes.values())]
-        cuts = sorted({round(cut, 1) for cut in quantiles(lengths * 2, n=_GROUPS)})  # * 2: one is enough
+        twice = lengths * 2  # quantiles need two values
+        cuts = sorted({round(cut, digits) for cut in quantiles(twice, n=_GROUPS)})
         groups = {agent: _by_length(results, name, cuts) for agent, results in episodes.items()}
         lines = {
             agent: [ChartPoint(*map(fmean, zip(*some, strict=True))) for some in found if some]
