@@ -354,7 +354,8 @@ class NavigationEnv(_Playing, gymnasium.Env[Arrays, np.int64]):
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Which actions lead somewhere; the method that sb3-contrib's ``MaskablePPO`` calls.  ->  (K + 1,)"""
-        return self.game.action_masks(self._play)[0]
+        masks: npt.NDArray[np.bool_] = self.game.action_masks(self._play)[0]
+        return masks
 
     def render(self) -> str | None:
         """With ``render_mode="ansi"`` a line for people: where, facing what, how far, what can be done."""
