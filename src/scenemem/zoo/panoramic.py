@@ -240,9 +240,9 @@ class EmbedsActions(ext.Agent):
     def embedded(self, observations: ext.Observations) -> Tensor:
         """g(u) of candidates and stop  ->  (X, K + 1, A)"""
         actions = candidate_actions(observations.candidates, observations.feature_mask)
-        if isinstance(self.updater, CoGroundedUpdater):
-            return self.updater.embed(actions) * observations.mask("embedded_action").unsqueeze(1)
-        return self.embed(actions)
+        own = self.updater if isinstance(self.updater, CoGroundedUpdater) else self
+        embedded: Tensor = own.embed(actions)
+        return embedded if own is self else embedded * observations.mask("embedded_action").unsqueeze(1)
 
 
 class ProgressMonitor(nn.Module):
