@@ -28,6 +28,14 @@ SYSTEMS = zoo.systems()
 ROWS = {**zoo.rows()}
 for _system in SYSTEMS.values():
     ROWS |= {f"{name}-as-published": preset for name, preset in _system.AS_PUBLISHED.items()}
+LIMITS = {
+    **dict.fromkeys(("oaam", "auxrn", "e-dropout"), (35, 36)),
+    **dict.fromkeys(("student-forcing", "rpa"), (20, 21)),
+    "duet": (15, 60),
+    "egp": (10, 40),
+    "active-perception": (15, 200),
+}
+"""Decisions and steps of published walks to learn from; the others have 10 and 11."""
 LONGEST = {"duet": 400, "egp": 310}
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -60,6 +68,8 @@ def test_a_system_is_a_short_file_with_a_shared_and_a_published_row(name: str) -
         assert getattr(own.model, setting) == getattr(basic.model, setting), setting
     for setting in ("iterations", "batch", "learning_rate", "weight_decay", "clip"):
         assert getattr(own.learning, setting) == getattr(basic.learning, setting), setting
+    learning = system.AS_PUBLISHED[name].learning
+    assert (learning.max_decisions, learning.max_steps) == LIMITS.get(name, (10, 11))
     # it uses only what is public, and has its place on the page of the family
     assert len(file.read_text(encoding="utf-8").splitlines()) <= LONGEST.get(name, 250)
     for module in imported_by(file):

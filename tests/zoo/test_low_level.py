@@ -307,6 +307,8 @@ def test_the_newest_tokens_of_the_past_are_kept_and_attended_to(setting: Setting
             torch.testing.assert_close(state.past[:, -2], states[step - 1].past[:, -1])
         torch.testing.assert_close(state.word_attention.sum(1), torch.ones(len(setting.episodes)))
         assert state.attention.keys() == {"perception", "action"}
+    begin = agent.updater.start.expand(len(setting.episodes), -1)
+    torch.testing.assert_close(states[0].past[:, -1], begin)
     assert not torch.allclose(states[0].hidden, states[2].hidden), "the past matters"
     (noisy,) = _observed(agent, setting, 1, noise=1.0)
     torch.testing.assert_close(noisy.hidden, states[0].hidden, msg="empty places of the window do not")

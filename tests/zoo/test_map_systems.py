@@ -300,7 +300,7 @@ def test_edges_between_proxies_are_sums_over_the_edges_of_their_nodes() -> None:
     pooled = pooled_edges(share, edges)
     assert pooled.mask.all()
     for row, u, v in itertools.product(range(2), range(3), range(3)):
-        assert (pooled.source[row, 3 * u + v], pooled.target[row, 3 * u + v]) == (u, v)
+        assert (int(pooled.source[row, 3 * u + v]), int(pooled.target[row, 3 * u + v])) == (u, v)
         torch.testing.assert_close(pooled.feature[row, 3 * u + v], expected[row, u, v])
 
 

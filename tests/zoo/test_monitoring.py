@@ -15,7 +15,7 @@ from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo import objectives
 from scenemem.zoo.fast import FastConfig
-from scenemem.zoo.panoramic import ProgressMonitor
+from scenemem.zoo.panoramic import ProgressMonitor, candidate_actions
 from scenemem.zoo.regretful import MARKS, Regretful, RememberingActions
 from scenemem.zoo.search import END, SearchActions
 from scenemem.zoo.self_monitoring import SelfMonitoring
@@ -73,6 +73,18 @@ def test_the_monitor_reads_padded_words_alike() -> None:
         torch.testing.assert_close(monitor(words, hidden, seen, cell), expected)
     with pytest.raises(ValueError, match=r"built for 9 words, got 10; set `model\.monitor_words` to 10"):
         monitor(torch.rand(4, 10), hidden, seen, cell)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["self-monitoring", "self-monitoring-as-published"])
+def test_only_the_published_core_drops_embedded_actions(name: str, setting: Setting) -> None:
+    agent = setting.loud(SelfMonitoring, name, dropout=0.5).train()
+    seen = setting.walk(agent, roam()).seen[0]
+    actions = candidate_actions(seen.candidates, seen.feature_mask)
+    expected = agent.embed(actions) if name == "self-monitoring" else agent.updater.embed(actions)
+    if name != "self-monitoring":
+        expected = expected * seen.mask("embedded_action").unsqueeze(1)
+    torch.testing.assert_close(agent.embedded(seen), expected)
 
 
 @pytest.mark.parametrize("name", ["self-monitoring", "self-monitoring-as-published", "regretful"])

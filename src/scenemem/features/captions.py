@@ -138,8 +138,7 @@ def build_caption_features(
         source="; ".join(one.origin for one in files),
         encoder=f"{config.captioner} captions, {words} reduced to {widths} on {fitted}",
         columns=columns,
-        track=CAPTIONS.name,
-        sensor=CAPTIONS.sensor,
+        **CAPTIONS.about,
     )
 
 

@@ -226,7 +226,7 @@ def build_image_features(
                     progress(done, len(cameras))
 
     source = f"{pictures.description}, {len(cameras)} viewpoints"
-    info = stream_store(target, rows(), origin=target, source=source, encoder=encoder.name, track=IMAGES.name)
+    info = stream_store(target, rows(), origin=target, source=source, encoder=encoder.name, **IMAGES.about)
     file.unlink(missing_ok=True)
     return info
 

@@ -66,6 +66,11 @@ class Track:
     command: str  # builds the store
     privileged: bool = False  # holds what no sensor measures from where the agent stands
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a store says about its track."""
+        return {"track": self.name, "sensor": self.sensor}
+
 
 CAPTIONS = Track("captions", "a camera with a captioner, and a depth sensor", "scenemem data captions")
 OBJECTS = Track("objects", "a perfect object detector, and a depth sensor", "scenemem data objects")
@@ -347,8 +352,7 @@ def convert_features(
         source=f"{Path(file).name}{kept}",
         encoder=encoder,
         width=columns,
-        track=IMAGES.name,
-        sensor=IMAGES.sensor,
+        **IMAGES.about,
     )
 
 

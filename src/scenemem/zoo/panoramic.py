@@ -241,9 +241,9 @@ class EmbedsActions(ext.Agent):
     def embedded(self, observations: ext.Observations) -> Tensor:
         """g(u) of candidates and stop  ->  (X, K + 1, A)"""
         actions = candidate_actions(observations.candidates, observations.feature_mask)
-        if isinstance(self.updater, CoGroundedUpdater):
-            return self.updater.embed(actions) * observations.mask("embedded_action").unsqueeze(1)
-        return self.embed(actions)
+        core = self.updater if isinstance(self.updater, CoGroundedUpdater) else None
+        embedded: Tensor = (core.embed if core else self.embed)(actions)
+        return embedded * observations.mask("embedded_action").unsqueeze(1) if core else embedded
 
 
 class ProgressMonitor(nn.Module):
