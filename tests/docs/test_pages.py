@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from scenemem import __version__, extend
+from scenemem.formats.connectivity import connectivity_files, read_graphs, read_scan
 from scenemem.presets import PRESETS
-from tests.commands.helpers import Shell
+from tests.commands.helpers import Shell, typed
 
 yaml: Any = pytest.importorskip("yaml", reason="needs PyYAML, which mkdocs brings")
 
@@ -110,6 +112,36 @@ def test_every_block_of_the_page_on_python_runs(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "runs" / "first" / "metrics.jsonl").is_file()
     assert names["found"].n == len(names["episodes"]) == 1080
     assert "ssm-small" in PRESETS
+
+
+FENCE = re.compile(r"(<!-- not run: .+? -->\n)?^```(\w*)\n(.+?)^```$", re.M | re.S)
+
+
+def test_the_page_on_graphs_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for left_out, language, code in FENCE.findall(_text("docs/graphs.md")):
+        if left_out:
+            continue
+        if language == "json":
+            Path("flat.json").write_text(code, encoding="utf-8")
+        elif language == "python":
+            exec(compile(code, "docs/graphs.md", "exec"), names)
+        else:
+            for line in code.splitlines():
+                program, *words = shlex.split(line)
+                assert program in ("mkdir", "scenemem")
+                Path(*words).mkdir() if program == "mkdir" else typed_well(*words)
+    flat, loft = read_graphs("flat.json") + read_graphs("loft.json")
+    assert [flat, loft] == [read_scan(file) for file in connectivity_files("home/connectivity")]
+    assert sum(map(sum, (one.unobstructed for one in loft.viewpoints))) == 2 * 3
+    assert loft.viewpoints[2].position == (2.4, 2.6, 1.5), "y was up"
+    assert names["walk"].path[0] == "stairs"
+    assert Path("walk.html").is_file()
+
+
+def typed_well(*words: str) -> None:
+    assert typed(*words) == 0, words
 
 
 EXTENDING = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
