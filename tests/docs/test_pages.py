@@ -129,11 +129,8 @@ def test_the_page_on_graphs_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest
             assert Path(*words).mkdir() is None if program == "mkdir" else typed(*words) == 0, line
     scans = read_graphs("flat.json") + read_graphs("loft.json")
     assert scans == [read_scan(file) for file in connectivity_files("home/connectivity")]
-    loft = scans[1].viewpoints
-    assert sum(map(sum, (one.unobstructed for one in loft))) == 2 * 3
-    assert loft[2].position == (2.4, 2.6, 1.5), "y was up"
+    assert scans[1].viewpoints[2].position == (2.4, 2.6, 1.5), "y was up"
     assert names["walk"].path[0] == "stairs"
-    assert Path("walk.html").is_file()
 
 
 EXTENDING = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
