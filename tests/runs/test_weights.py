@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -194,79 +191,44 @@ def test_a_folder_has_weights_config_and_card_and_is_a_run(folder: Path, shell: 
     config = json.loads((folder / "config.json").read_text())
     assert config["library_name"] == "scenemem"
     assert config["preset"]["agent"] == "basic"
-    assert set(config["metrics"]) == {"val_seen", "val_unseen"}
+    metrics = config["metrics"]
+    assert set(metrics) == {"val_seen", "val_unseen"}
     card = (folder / "README.md").read_text()
-    assert "\n# weights:mine/\n" in card
-    assert "\n- Licence: mit.\n" in card
-    assert "Seed 0; what other seeds reach is not noted" in card
-    assert shell.json("eval", f"weights:{folder}")["metrics"] == config["metrics"]["val_unseen"]
-
-
-def test_the_results_on_a_card_can_be_read_by_the_hub(folder: Path) -> None:
     hub = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub")
-    card = hub.ModelCard.load(folder / "README.md").data
-    assert (card.library_name, card.license, card.model_name) == ("scenemem", "mit", "mine")
-    metrics = json.loads((folder / "config.json").read_text())["metrics"]
-    found = {(one.dataset_split, one.metric_type): one.metric_value for one in card.eval_results}
+    data = hub.ModelCard(card).data
+    assert (data.library_name, data.license, data.model_name) == ("scenemem", "mit", "mine")
+    found = {(one.dataset_split, one.metric_type): one.metric_value for one in data.eval_results}
     expected = {(split, name): metrics[split][name] for split in metrics for name in AGENT_METRICS}
     assert found == pytest.approx(expected, abs=5e-5)
-    assert {one.dataset_type for one in card.eval_results} == {"r2r"}
+    assert "\n# weights:mine/\n" in card
+    assert "\n- Licence: mit.\n" in card
+    assert shell.json("eval", f"weights:{folder}")["metrics"] == config["metrics"]["val_unseen"]
 
 
 def test_a_run_packed_twice_has_the_same_bytes_and_its_commands_work(
     hardly_trained: Path, tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    # processes of their own, as the order of a hash table changes with them
-    script = "import sys; from scenemem.cli import main; main(sys.argv[1:])"
-    words = ["weights", "pack", hardly_trained / "basic-0", "--data", tiny_trainable, "--splits", "val_seen"]
-    told = ""
-    for out in ("one/mine.safetensors", "two/mine.safetensors", "three/mine.safetensors"):
-        command = [sys.executable, "-c", script, *map(str, words), "--out", out]
-        told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
-    for name in ("mine.safetensors", "mine.md"):
-        assert len({(tmp_path / place / name).read_bytes() for place in ("one", "two", "three")}) == 1
     monkeypatch.chdir(tmp_path)
-    following = shlex.split(told.split("next: ")[1])
-    expected = [
-        "eval",
-        "weights:three/mine.safetensors",
-        "--data",
-        str(tiny_trainable),
-        "--split",
-        "val_seen",
-    ]
-    assert following[1:] == expected
-    assert "SR" in shell(*following[1:])
-    monkeypatch.chdir(tmp_path / "one")
+    words = f"weights pack {hardly_trained}/basic-0 --data {tiny_trainable} --splits val_seen --out".split()
+    for out in ("one/mine.safetensors", "two/mine.safetensors"):
+        told = shell(*words, out)
+        following = told.split(" next: scenemem ")[1]
+        assert following == f"eval weights:{out} --data {tiny_trainable} --split val_seen"
+        assert "SR" in shell(*following.split())
+    for name in ("mine.safetensors", "mine.md"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    monkeypatch.chdir("one")
     card = Path("mine.md").read_text(encoding="utf-8")
     said = re.findall(r"`scenemem (.+?)` prints them, with the data in DIR", card)[0]
     assert said == "eval weights:mine.safetensors --data DIR --split val_seen"
     means = shell.json(*said.replace("DIR", str(tiny_trainable)).split())["metrics"]
     assert f"| val_seen | {means['sr']:.3f} | {means['spl']:.3f} |" in card
-    assert "Licence" not in card
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--out mine", "mine: what is shared on the Hub needs a licence; name the one you choose: --licence"),
-        (
-            "--out mine --licence My\\ own",
-            "--licence takes an identifier like mit or cc-by-nc-4.0, got 'My own'",
-        ),
-    ],
-)
-def test_a_licence_is_asked_for(
-    flags: str,
-    message: str,
-    hardly_trained: Path,
-    shell: Shell,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert message in shell.refused("weights", "pack", hardly_trained / "basic-0", *shlex.split(flags))
-    assert list(tmp_path.iterdir()) == []
+    for licence, message in (
+        ("", "mine: what is shared on the Hub needs a licence"),
+        ("My own", "got 'My own'"),
+    ):
+        assert message in shell.refused(*words, "mine", "--licence", licence)
+    assert not Path("mine").exists()
 
 
 def test_weights_on_the_hub_are_a_run(server: list[str], shell: Shell) -> None:

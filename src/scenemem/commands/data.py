@@ -207,6 +207,7 @@ def data_images(
     images: Path | None = None,
     name: str = "images",
     batch: int = VIEWS,
+    scans: tuple[str, ...] = (),
     device: str = "cpu",
 ) -> None:
     """Build view features from pictures with an image encoder; the same command goes on after a kill.
@@ -217,13 +218,16 @@ def data_images(
             without it the embedded houses are drawn.
         name: of the store.
         batch: most pictures encoded at once.
+        scans: only these buildings.
         device: where the encoder runs: cpu, cuda, cuda:1, mps.
     """
     source, target = stores.source, stores.file(name)
     pictures = DrawnHouses(source) if images is None else PictureFiles(images)
     chosen = open_encoder(encoder, device)
     with progress_bar("encoding viewpoints") as progress:
-        info = build_image_features(source, target, pictures, chosen, batch=batch, progress=progress)
+        info = build_image_features(
+            source, target, pictures, chosen, batch=batch, scans=scans, progress=progress
+        )
     stores.show({name: info})
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import torch
+from jinja2 import Template
 
 import scenemem
 from scenemem.errors import DataError, UserError
@@ -20,7 +21,7 @@ from scenemem.formats.decoding import file_digest, fitted, read_toml
 from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.houses.house import ENCODER
 from scenemem.learning.checkpoint import NETWORK, Checkpoint, read_checkpoint, write_tensors
-from scenemem.runs.experiment import DEV_UNSEEN, Progress, silent
+from scenemem.runs.experiment import Progress, silent
 from scenemem.runs.folder import SPEAKER, RunFolder, Which
 from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
@@ -311,95 +312,15 @@ def _write_hub_files(folder: Path) -> list[Path]:
     copied = {name: entry.metadata[name] for name in ("preset", "name", "seed", "features")}
     versions = entry.description["versions"]
     config = {"library_name": "scenemem", **copied, "metrics": entry.metrics, "versions": versions}
-    use = f"On the Hub they are `{PREFIX}{HUB}OWNER/{entry.name}`.\n"
     with atomic_file(folder / "config.json") as partial:
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
     with atomic_file(folder / "README.md") as partial:
-        partial.write_text(f"{_front_matter(entry)}{model_card(entry)}\n{use}", encoding="utf-8")
+        partial.write_text(model_card(entry, hub=True), encoding="utf-8")
     return [folder / name for name in (HUB_FILE, "config.json", "README.md")]
 
 
-def _front_matter(entry: Published) -> str:
-    """The lines in front of a card that the Hub reads: YAML, of which JSON is a part."""
-    where = "houses" if entry.houses else entry.metadata["preset"]["data"]["task"]
-    results = [
-        {
-            "task": {"type": "text-generation" if entry.is_speaker else "robotics"},
-            "dataset": {"name": f"{where} {split}", "type": where, "split": split},
-            "metrics": [{"type": name, "value": round(means[name], 4)} for name in entry.card],
-        }
-        for split, means in entry.metrics.items()
-    ]
-    fields = {
-        "library_name": "scenemem",
-        "license": entry.description["licence"],
-        "language": ["en"],
-        "tags": ["vision-and-language-navigation", where],
-    }
-    lines = [f"{name}: {_json(value)}" for name, value in fields.items()]
-    if results:
-        lines += ["model-index:", f"- name: {_json(entry.name)}", "  results:"]
-        lines += [f"  - {_json(result)}" for result in results]
-    return "\n".join(["---", *lines, "---\n\n"])
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def model_card(entry: Published) -> str:
-    """What one has to know about packed weights, in Markdown."""
-    metadata, data, features = entry.metadata, entry.description["data"], entry.metadata["features"]
-    held_out = metadata["preset"]["selection"]["split"] == DEV_UNSEEN
-    columns = entry.card
-    rows = "\n".join(
-        f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in columns) + " |"
-        for split, metrics in entry.metrics.items()
-    )
-    licence = entry.description.get("licence")
-    command = f"scenemem {entry.command} {entry.address}{'' if entry.houses else ' --data DIR'}"
-    return f"""# {entry.address}
-
-Preset `{metadata["name"]}`, seed {metadata["seed"]}, {metadata["progress"]["iteration"]} iterations, \
-{len(metadata["vocabulary"])} words, half precision.
-
-- Task: {metadata["preset"]["data"]["task"]}. Features: {metadata["preset"]["data"]["features"]} \
-({data["features"]}), track {entry.track or "unknown"}, {features["width"]} columns, \
-SHA-256 `{features["sha256"]}`.
-- Trained on {"the training buildings without dev_unseen" if held_out else "all training buildings"}.
-- {_expected(entry)}
-- Made with {", ".join(f"{name} {text}" for name, text in entry.description["versions"].items())}.
-{_data_of(entry)}\
-{f"- Licence: {licence}.{chr(10)}" if licence else ""}\
-- The file of the weights has the SHA-256 `{file_digest(entry.file)}`.
-- Weights only: no data is included. Use them with features of the same checksum; buildings of
-  Matterport3D are under its own terms of use (non-commercial, academic).
-
-| split | {" | ".join(columns)} |
-|---{"|---" * len(columns)}|
-{rows}
-
-`{command} --split {entry.measured_on}` prints them{"" if entry.houses else ", with the data in DIR"}.
-"""
-
-
-def _data_of(entry: Published) -> str:
-    """A line about the files they were trained on; none for weights of versions that did not note them."""
-    files = [f"{name} `{digest}`" for name, digest in entry.description.get("inputs", {}).items()]
-    return f"- Data files, SHA-256: {', '.join(files)}.\n" if files else ""
-
-
-def _expected(entry: Published) -> str:
-    """Which seed of how many these weights are, and what a run of one's own may reach."""
-    own, known = entry.metadata["seed"], entry.seeds
-    if known is None:
-        return f"Seed {own}; what other seeds reach is not noted, expect a few hundredths more or less."
-    others = ", ".join(map(str, known.seeds))
-    means = ", ".join(
-        f"{name} {mean:.3f} ± {deviation:.3f}"
-        for name, (mean, deviation) in (("SR", known.sr), ("SPL", known.spl))
-    )
-    return (
-        f"Seed {own} of {len(known.seeds)} ({others}), not chosen by its result.\n"
-        f"  Expect of a run of your own on val_unseen what all seeds reach: {means}."
-    )
+def model_card(entry: Published, *, hub: bool = False) -> str:
+    """What one has to know about packed weights, in Markdown; for the Hub with the lines that it reads."""
+    text = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    template = Template(text, trim_blocks=True, keep_trailing_newline=True)
+    return template.render(entry=entry, hub=hub, seeds=entry.seeds, digest=file_digest(entry.file))
