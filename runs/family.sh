@@ -32,7 +32,7 @@ r2r-*)
     systems="basic student-forcing rpa speaker-follower rcm self-monitoring regretful fast oaam egp auxrn
         active-perception pta duet ssm-plus ssm"
     ;;
-r4r-*) systems="basic speaker-follower rcm rcm-fidelity oaam egp egp-revisits pta pta-low ssm-plus ssm" ;;
+r4r-*) systems="basic speaker-follower rcm rcm-fidelity oaam egp egp-revisits pta ssm-plus ssm" ;;
 *)
     echo "error: the task $task is unknown; use r2r-TRACK or r4r-TRACK, TRACK being captions, objects or oracle" >&2
     exit 2

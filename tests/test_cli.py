@@ -85,6 +85,19 @@ def test_commands_name_flags_and_functions_name_arguments() -> None:
     assert named == []
 
 
+def test_a_remark_is_one_line_and_said_once() -> None:
+    script = """import warnings
+from scenemem import cli
+def remarking(words):
+    warnings.warn("2 of 3 paths are used")
+    warnings.warn("2 of 3 paths are used")
+cli._dispatch = remarking
+cli.main([])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr == "warning: 2 of 3 paths are used\n"
+
+
 @pytest.mark.parametrize("words", ["eval", "report", "submit --split test --out x", "score --split test"])
 @pytest.mark.parametrize("name", ["n" * 300, "weights:" + "n" * 300, "run\udcff"])
 def test_names_that_no_file_has_are_one_line(words: str, name: str, shell: Shell) -> None:

@@ -21,7 +21,6 @@ EXAMPLES = {
     "data features": "scenemem data features resnet.tsv --data DIR --encoder 'ResNet-152, ImageNet'",
     "data captions": "scenemem data captions --data DIR",
     "data objects": "scenemem data objects --data DIR",
-    "data join": "scenemem data join captions objects --data DIR",
     "data images": "scenemem data images --images DIR --encoder openai/clip-vit-base-patch32 --data DIR",
     "train": "scenemem train ssm --out runs/ssm-0 --seed 0",
     "eval": "scenemem eval runs/ssm-0 --split val_unseen",

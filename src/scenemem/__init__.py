@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scenemem.api import (
-        Episode,
-        EpisodeList,
-        LoadedAgent,
         TrainingRun,
-        Walk,
         compare,
         episodes,
         evaluate,
@@ -30,11 +26,13 @@ if TYPE_CHECKING:
         train,
     )
     from scenemem.errors import DataError, UserError
+    from scenemem.evaluation.evaluate import Evaluation
     from scenemem.registry import load_plugin
     from scenemem.runs.comparison import Comparison
-    from scenemem.runs.opened import Evaluation
+    from scenemem.runs.opened import LoadedAgent, Walk
     from scenemem.runs.speakers import LoadedSpeaker
     from scenemem.ssm.graph import SceneMemory
+    from scenemem.tasks.episode_set import Episode, EpisodeList
 
 __version__ = "0.1.0"
 
@@ -67,8 +65,10 @@ __all__ = [
 
 _ELSEWHERE = {
     "DataError": "scenemem.errors",
+    "Episode": "scenemem.tasks.episode_set",
     "SceneMemory": "scenemem.ssm.graph",
     "UserError": "scenemem.errors",
+    "Walk": "scenemem.runs.opened",
     "load_plugin": "scenemem.registry",
 }  # everything else is in scenemem.api
 

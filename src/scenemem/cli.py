@@ -7,8 +7,10 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Any
 
 import tyro
 
@@ -23,6 +25,8 @@ from scenemem.registry import load_plugin
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``scenemem``; always leaves through ``SystemExit``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.formatwarning = _one_line
+    warnings.simplefilter("once", UserWarning, append=True)  # one remark from several lines
     try:
         with ending_raises():
             code = _dispatch(words)
@@ -40,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(text)
         code = 2
     sys.exit(code)
+
+
+def _one_line(message: Warning | str, *_place: Any, **_line: Any) -> str:
+    """A warning without the place in our code, which is of no use to a user."""
+    return f"warning: {message}\n"
 
 
 def _mistake(error: Exception) -> str:

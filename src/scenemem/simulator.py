@@ -1,8 +1,7 @@
 """Navigation as Gymnasium environments, one agent or many at once; importing this module registers their ids.
 
-``gymnasium.make("scenemem.simulator:SceneMem/R2R-v0")`` imports it by itself. Both play the same
-game, in batches. Shape letters: B plays, N instructions of the split, K largest number of neighbours, L
-tokens, D columns.
+``gymnasium.make("scenemem.simulator:scenemem/R2R-v0")`` imports it by itself. Shape letters: B plays, N
+instructions of the split, K largest number of neighbours, L tokens, D columns, T max_steps + 1.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
@@ -26,14 +25,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from scenemem.errors import UserError
-from scenemem.features.store import FeatureStore, open_store
+from scenemem.evaluation.metrics import measure
+from scenemem.features.store import FeatureStore, choose_store, open_environment
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, load_split
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import load_world
-from scenemem.world.graph import STOP, VIEWS, Pose, Simulator, World
+from scenemem.world.graph import NONE, STOP, VIEWS, Pose, Simulator, World
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -45,8 +45,7 @@ class Play:
     episode: Tensor  # (B,) int64, row of the episode set
     pose: Pose
     steps: Tensor  # (B,) int64, actions taken so far, illegal ones too
-    walked: Tensor  # (B,) float64, metres
-    closest: Tensor  # (B,) float64, the shortest distance to the goal so far, metres
+    path: Tensor  # (B, T) int64, the viewpoint at the start and after every action, padded with -1
     illegal: Tensor  # (B,) bool, whether the last action led nowhere
 
 
@@ -123,14 +122,8 @@ class NavigationGame:
     def begin(self, episode: Tensor) -> Play:
         """episode: (B,) rows of the episode set"""
         pose = self.simulator.reset(self.episodes.start[episode], self.episodes.heading[episode])
-        return Play(
-            episode=episode,
-            pose=pose,
-            steps=torch.zeros_like(episode),
-            walked=torch.zeros(len(episode), dtype=torch.float64),
-            closest=self._distance(episode, pose),
-            illegal=torch.zeros_like(pose.done),
-        )
+        path = pad(pose.viewpoint.unsqueeze(1), (0, self.max_steps), value=NONE)
+        return Play(episode, pose, torch.zeros_like(episode), path, torch.zeros_like(pose.done))
 
     def act(self, play: Play, action: Tensor) -> tuple[Play, Transition]:
         """action: (B,) int64, 0..K"""
@@ -139,16 +132,10 @@ class NavigationGame:
         # an agent counts as done for the length of a step that leads nowhere: it stays in place
         held = replace(play.pose, done=play.pose.done | illegal)
         pose = replace(self.simulator.step(held, slot), done=play.pose.done | (slot == STOP))
-        before, after = self._distance(play.episode, play.pose), self._distance(play.episode, pose)
-        played = replace(
-            play,
-            pose=pose,
-            steps=play.steps + 1,
-            walked=play.walked + self.world.geodesic(here, pose.viewpoint),
-            closest=torch.minimum(play.closest, after),
-            illegal=illegal,
-        )
-        return played, Transition(before, after, stopped=slot == STOP)
+        steps = play.steps + 1
+        path = play.path.scatter(1, steps.unsqueeze(1), pose.viewpoint.unsqueeze(1))
+        played = Play(play.episode, pose, steps, path, illegal)
+        return played, Transition(self._distance(play), self._distance(played), stopped=slot == STOP)
 
     def ended(self, play: Play) -> tuple[Tensor, Tensor]:
         """->  terminated by a stop (B,), truncated after ``max_steps`` (B,)"""
@@ -172,49 +159,45 @@ class NavigationGame:
             parts["features"] = self.features.gather(pose.viewpoint)
         return {name: values.numpy() for name, values in parts.items()}
 
+    def action_masks(self, play: Play) -> npt.NDArray[np.bool_]:
+        """Which actions lead somewhere.  ->  (B, K + 1)"""
+        neighbours = self.world.neighbour_mask.index_select(0, play.pose.viewpoint)
+        return cast(npt.NDArray[np.bool_], pad(neighbours, (1, 0), value=True).numpy())
+
     def info(self, play: Play) -> Arrays:
         """Batched facts beside the observation; texts are arrays of str objects."""
         row, here = play.episode.numpy(), play.pose.viewpoint
-        mask = torch.ones(len(here), self.candidates + 1, dtype=torch.int8)
-        mask[:, 1:] = self.world.neighbour_mask.index_select(0, here)
         return {
-            "action_mask": mask.numpy(),
+            "action_mask": self.action_masks(play).astype(np.int8),  # the type Gymnasium's samplers take
             "illegal_action": play.illegal.numpy().copy(),
             "scan": self._texts["scan"][self.world.scan_of[here].numpy()],
             "viewpoint": self._texts["viewpoint"][here.numpy()],
             "instruction": self._texts["instruction"][row],
             "instruction_id": self._texts["instruction_id"][row],
-            "distance_to_goal": self._distance(play.episode, play.pose).numpy(),
+            "distance_to_goal": self._distance(play).numpy(),
         }
 
     def metrics(self, play: Play) -> Arrays:
-        """How well the plays went if they ended where they are, as in the R2R evaluation."""
-        error = self._distance(play.episode, play.pose)
-        best = self.world.geodesic(self.episodes.start[play.episode], self.episodes.goal[play.episode])
-        success = error < SUCCESS_METRES
-        longest = torch.maximum(best, play.walked)
-        efficiency = torch.where(longest > 0, best / longest.clamp_min(1e-9), 1.0)
-        return {
-            "success": success.numpy(),
-            "oracle_success": (play.closest < SUCCESS_METRES).numpy(),
-            "navigation_error": error.numpy(),
-            "trajectory_length": play.walked.numpy().copy(),
-            "spl": (success * efficiency).numpy(),
-        }
+        """How well the plays went if they ended where they are, by the names of ``scenemem score``."""
+        walked = play.path[:, : int(play.steps.max()) + 1]
+        scores = vars(measure(self.world, walked, self.episodes.path[play.episode]))
+        arrays = {name: values.numpy() for name, values in scores.items()}
+        return {**arrays, "is_success": arrays["sr"] > 0}  # a name that training libraries log
 
     def describe(self, play: Play) -> list[str]:
         """One line per play for people: where, facing what, how far, and what can be done."""
         seen = self.simulator.candidates(play.pose)
         headings, degree = seen.heading.rad2deg().tolist(), seen.mask.sum(1).tolist()
-        facing, distance = play.pose.heading.rad2deg().tolist(), self._distance(play.episode, play.pose)
+        facing, distance = play.pose.heading.rad2deg().tolist(), self._distance(play)
         return [
             f"{self.world.names[here]} facing {facing[i]:.0f} deg, {float(distance[i]):.1f} m to go | "
             + " | ".join(["0 stop", *(f"{k + 1} {_turn(headings[i][k])}" for k in range(degree[i]))])
             for i, here in enumerate(play.pose.viewpoint.tolist())
         ]
 
-    def _distance(self, episode: Tensor, pose: Pose) -> Tensor:
-        return self.world.geodesic(pose.viewpoint, self.episodes.goal[episode])
+    def _distance(self, play: Play) -> Tensor:
+        """Geodesic metres to the goal.  ->  (B,)"""
+        return self.world.geodesic(play.pose.viewpoint, self.episodes.goal[play.episode])
 
     @cached_property
     def _texts(self) -> Arrays:
@@ -228,14 +211,14 @@ class NavigationGame:
         return {name: np.array(texts, dtype=object) for name, texts in names.items()}
 
 
-def choose(mask: Tensor, yes: Play, no: Play) -> Play:
-    """Play by play ``yes`` where ``mask`` (B,) is true, else ``no``."""
+def _each(function: Callable[..., Tensor], *plays: Play) -> Play:
+    """The play whose every tensor is ``function`` of the same tensors of the given plays."""
 
-    def pick(name: str, first: Any, second: Any) -> Tensor:
-        return torch.where(mask, getattr(first, name), getattr(second, name))
+    def parts(*records: Any) -> dict[str, Any]:
+        columns = {name: [getattr(record, name) for record in records] for name in vars(records[0])}
+        return {name: function(*tensors) for name, tensors in columns.items() if name != "pose"}
 
-    pose = Pose(**{name: pick(name, yes.pose, no.pose) for name in vars(yes.pose)})
-    return Play(pose=pose, **{name: pick(name, yes, no) for name in vars(yes) if name != "pose"})
+    return Play(pose=Pose(**parts(*(play.pose for play in plays))), **parts(*plays))
 
 
 def open_game(
@@ -243,7 +226,7 @@ def open_game(
     *,
     task: str = "r2r",
     split: str = "train",
-    features: str | None = None,
+    features: str | Literal[False] | None = None,
     max_steps: int = 30,
     max_tokens: int = 80,
     reward: Reward = progress_reward,
@@ -254,7 +237,8 @@ def open_game(
         data: data folder; None for the embedded houses, which are built at the first call.
         task: sub-folder of the episodes, for example ``r2r`` or ``r4r``.
         split: for example ``train`` or ``val_unseen``.
-        features: name of a feature store whose 36 views are observed; None for no view features.
+        features: name of the feature store whose views are observed; None for the only one of the folder,
+            False for no view features.
         max_steps: actions after which an episode is cut off.
         max_tokens: longest instruction in token numbers; the rest of longer ones is cut off.
         reward: maps a ``Transition`` of B plays to B numbers.
@@ -267,7 +251,15 @@ def open_game(
 
         data = default_houses()
     folder = DataFolder(Path(data))
-    world = load_world(folder.connectivity)
+    if features is None and not folder.feature_files():
+        how = f"'scenemem data check --data {folder.root}' shows what it takes to build one"
+        raise UserError(f"{folder.root} has no feature store; {how}, features=False plays without")
+    if features is False:
+        world, store = load_world(folder.connectivity), None
+    else:
+        advice = "choose one with features='NAME', or none with features=False"
+        environment = open_environment(choose_store(folder, features, advice), folder)
+        world, store = environment.world, environment.store
     episodes = load_split(folder, world, task, split)
     # every task of a folder shares the words of its R2R training split; R4R only joins those texts
     spoken = read_episodes(folder.episodes("r2r", "train"))
@@ -279,7 +271,7 @@ def open_game(
         # padded to the full length so that all splits share one observation space
         tokens=pad(numbers, (0, max_tokens - numbers.shape[1]), value=PAD),
         words=len(vocabulary),
-        features=None if features is None else open_store(folder.feature_file(features), world),
+        features=store,
         max_steps=max_steps,
         reward=reward,
     )
@@ -293,10 +285,29 @@ def _turn(degrees: float) -> str:
 Actions = npt.NDArray[np.int64]
 
 _ADVICE = "use 0 to stop or the number of a candidate, counted from 1"
-_IDS = {"SceneMem/R2R-v0": "r2r", "SceneMem/R4R-v0": "r4r"}  # id -> task
 
 
-class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
+class _Playing:
+    """What both environments are made of: a game and, after the first reset, the plays under way."""
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as Gymnasium does)
+
+    def _open(self, render_mode: str | None, game: NavigationGame | None, options: dict[str, Any]) -> None:
+        if render_mode not in (None, "ansi"):
+            # Stable-Baselines3 asks for "rgb_array" first and leaves the mode away after a TypeError
+            raise TypeError(f"render_mode must be 'ansi' or None, got {render_mode!r}")
+        self.render_mode = render_mode
+        self.game = open_game(**options) if game is None else game
+        self._begun: Play | None = None
+
+    @property
+    def _play(self) -> Play:
+        if self._begun is None:
+            raise ResetNeeded("no episode is under way; call reset() first")
+        return self._begun
+
+
+class NavigationEnv(_Playing, gymnasium.Env[Arrays, np.int64]):
     """Follow an instruction from viewpoint to viewpoint; docs/simulator.md describes spaces and infos.
 
     Args:
@@ -305,30 +316,22 @@ class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
         options: what ``open_game`` takes: data, task, split, features, max_steps, max_tokens, reward.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (declared by Gymnasium)
-
     def __init__(
         self, render_mode: str | None = None, game: NavigationGame | None = None, **options: Any
     ) -> None:
-        _check_render_mode(render_mode)
-        self.render_mode = render_mode
-        self.game = open_game(**options) if game is None else game
+        self._open(render_mode, game, options)
         self.action_space = self.game.action_space
         self.observation_space = cast(gymnasium.Space[Arrays], self.game.observation_space)
-        self._play: Play | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
         """Begin an episode: a random one, or the one with the instruction id ``options["episode"]``."""
         super().reset(seed=seed)
-        chosen = (options or {}).get("episode")
-        if chosen is None:
-            row = int(self.np_random.integers(len(self.game.episodes)))
-        else:
-            row = self.game.episodes.row_of(chosen)
-        self._play = self.game.begin(torch.tensor([row]))
-        return _first(self.game.observe(self._play)), _plain(self.game.info(self._play))
+        chosen, episodes = (options or {}).get("episode"), self.game.episodes
+        row = int(self.np_random.integers(len(episodes))) if chosen is None else episodes.row_of(chosen)
+        self._begun = self.game.begin(torch.tensor([row]))
+        return _row(self.game.observe(self._play), 0), _plain(self.game.info(self._play))
 
     def step(self, action: np.int64) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
         """0 stops, k walks to candidate k - 1; an action the mask forbids leaves the agent where it is.
@@ -337,29 +340,33 @@ class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
             ValueError: the action is not in the action space.
             ResetNeeded: the episode is over or has not begun.
         """
-        if self._play is None or bool(torch.cat(self.game.ended(self._play)).any()):
+        if bool(torch.cat(self.game.ended(self._play)).any()):
             raise ResetNeeded("no episode is under way; call reset() first")
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} is not in {self.action_space}; {_ADVICE}")
-        self._play, transition = self.game.act(self._play, torch.tensor([int(action)]))
-        terminated, truncated = (bool(end) for end in self.game.ended(self._play))
-        info = _plain(self.game.info(self._play))
+        self._begun, transition = self.game.act(self._play, torch.tensor([int(action)]))
+        terminated, truncated = (bool(end) for end in self.game.ended(self._begun))
+        info = self.game.info(self._begun)
         if terminated or truncated:
-            info["metrics"] = _plain(self.game.metrics(self._play))
-        observation = _first(self.game.observe(self._play))
-        return observation, float(self.game.reward(transition)), terminated, truncated, info
+            info |= self.game.metrics(self._begun)
+        observation, reward = _row(self.game.observe(self._begun), 0), float(self.game.reward(transition))
+        return observation, reward, terminated, truncated, _plain(info)
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """Which actions lead somewhere; the method that sb3-contrib's ``MaskablePPO`` calls.  ->  (K + 1,)"""
+        masks: npt.NDArray[np.bool_] = self.game.action_masks(self._play)[0]
+        return masks
 
     def render(self) -> str | None:
         """With ``render_mode="ansi"`` a line for people: where, facing what, how far, what can be done."""
-        if self._play is None:
-            raise ResetNeeded("there is nothing to render yet; call reset() first")
-        return self.game.describe(self._play)[0] if self.render_mode == "ansi" else None
+        (line,) = self.game.describe(self._play)
+        return line if self.render_mode == "ansi" else None
 
 
-class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
-    """``NavigationEnv`` for ``num_envs`` agents; where an episode has ended the next step begins one."""
+class NavigationVectorEnv(_Playing, VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
+    """``NavigationEnv`` for ``num_envs`` agents; where an episode ends the same step begins the next one."""
 
-    metadata = {**NavigationEnv.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 (as above)
+    metadata = {**_Playing.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 (as above)
 
     def __init__(
         self,
@@ -368,17 +375,14 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
         game: NavigationGame | None = None,
         **options: Any,
     ) -> None:
-        _check_render_mode(render_mode)
         if num_envs < 1:
             raise ValueError(f"num_envs must be 1 or more, got {num_envs}")
+        self._open(render_mode, game, options)
         self.num_envs = num_envs
-        self.render_mode = render_mode
-        self.game = open_game(**options) if game is None else game
         self.single_action_space = self.game.action_space
         self.single_observation_space = self.game.observation_space
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self._play: Play | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -387,37 +391,34 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
         super().reset(seed=seed)
         chosen = (options or {}).get("episode")
         rows = self._random_rows(self.num_envs) if chosen is None else self._rows_of(chosen)
-        self._play = self.game.begin(rows)
-        return self.game.observe(self._play), _with_masks(self.game.info(self._play))
+        self._begun = self.game.begin(rows)
+        return self.game.observe(self._begun), self._infos(self._begun)
 
     def step(
         self, actions: Actions
     ) -> tuple[Arrays, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
-        """Act in every environment; one whose episode ended at the last step begins a new one instead.
+        """Act in every environment; ``final_obs`` and ``final_info`` of the infos are of episodes that ended.
 
         Raises:
             ValueError: the actions are not in the action space.
             ResetNeeded: ``reset`` was never called.
         """
-        if self._play is None:
-            raise ResetNeeded("no episode is under way; call reset() first")
-        over = torch.stack(self.game.ended(self._play)).any(0)
-        played, transition = self.game.act(self._play, self._checked(actions))
-        reward = self.game.reward(transition).masked_fill(over, 0.0)
-        self._play = choose(over, self._next_episodes(self._play, over), played) if over.any() else played
-        terminated, truncated = self.game.ended(self._play)
-        info = _with_masks(self.game.info(self._play))
-        ended = (terminated | truncated).numpy()
-        if ended.any():
-            info["metrics"] = _with_masks(self.game.metrics(self._play), ended)
-            info["_metrics"] = ended
-        return self.game.observe(self._play), reward.numpy(), terminated.numpy(), truncated.numpy(), info
+        play, transition = self.game.act(self._play, self._checked(actions))
+        terminated, truncated = self.game.ended(play)
+        over = terminated | truncated
+        self._begun, final = (play, {}) if not over.any() else self._renewed(play, over)
+        info = self._infos(self._begun) | final
+        reward = self.game.reward(transition).numpy()
+        return self.game.observe(self._begun), reward, terminated.numpy(), truncated.numpy(), info
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """Which actions lead somewhere.  ->  (num_envs, K + 1)"""
+        return self.game.action_masks(self._play)
 
     def render(self) -> tuple[str, ...] | None:
         """With ``render_mode="ansi"`` a line per environment for people."""
-        if self._play is None:
-            raise ResetNeeded("there is nothing to render yet; call reset() first")
-        return tuple(self.game.describe(self._play)) if self.render_mode == "ansi" else None
+        lines = tuple(self.game.describe(self._play))
+        return lines if self.render_mode == "ansi" else None
 
     def _random_rows(self, count: int) -> Tensor:
         return torch.from_numpy(self.np_random.integers(len(self.game.episodes), size=count))
@@ -428,11 +429,20 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
             raise ValueError(f"options['episode'] must hold {expected}, got {chosen!r}")
         return torch.tensor([self.game.episodes.row_of(instruction_id) for instruction_id in chosen])
 
-    def _next_episodes(self, play: Play, over: Tensor) -> Play:
-        """Fresh plays; only environments whose episode is over draw a new episode."""
-        rows = play.episode.clone()
-        rows[over] = self._random_rows(int(over.sum()))
-        return self.game.begin(rows)
+    def _renewed(self, play: Play, over: Tensor) -> tuple[Play, dict[str, Any]]:
+        """The play with new episodes where ``over`` (B,) is true, and the infos of those that ended."""
+        (rows,) = over.nonzero(as_tuple=True)  # (R,)
+        ended, fresh = _each(lambda part: part[rows], play), self.game.begin(self._random_rows(len(rows)))
+        last, seen = np.full(self.num_envs, None, dtype=object), self.game.observe(ended)
+        for number, row in enumerate(rows.tolist()):
+            last[row] = _row(seen, number)
+        outcome = _with_masks({**self.game.info(ended), **self.game.metrics(ended)}, over.numpy())
+        final = {"final_obs": last, "final_info": outcome}
+        final |= {f"_{name}": over.numpy().copy() for name in final}
+        return _each(lambda old, new: old.index_copy(0, rows, new), play, fresh), final
+
+    def _infos(self, play: Play) -> dict[str, Any]:
+        return _with_masks(self.game.info(play), np.ones(self.num_envs, dtype=bool))
 
     def _checked(self, actions: Actions) -> Tensor:
         values = np.asarray(actions)
@@ -446,26 +456,8 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
         return torch.from_numpy(values.astype(np.int64))
 
 
-def register_environments() -> None:
-    """Register the ids of this package; doing so again changes nothing."""
-    for name, task in _IDS.items():
-        if name not in gymnasium.registry:
-            gymnasium.register(
-                id=name,
-                entry_point="scenemem.simulator:NavigationEnv",
-                vector_entry_point="scenemem.simulator:NavigationVectorEnv",
-                kwargs={"task": task},
-            )
-
-
-def _check_render_mode(render_mode: str | None) -> None:
-    """Refuse what cannot be drawn."""
-    if render_mode not in (None, "ansi"):
-        raise ValueError(f"render_mode must be 'ansi' or None, got {render_mode!r}")
-
-
-def _first(batch: Arrays) -> Arrays:
-    return {name: values[0] for name, values in batch.items()}
+def _row(batch: Arrays, number: int) -> Arrays:
+    return {name: values[number] for name, values in batch.items()}
 
 
 def _plain(batch: Arrays) -> dict[str, Any]:
@@ -473,16 +465,24 @@ def _plain(batch: Arrays) -> dict[str, Any]:
     return {name: values[0] if values.ndim > 1 else values.tolist()[0] for name, values in batch.items()}
 
 
-def _with_masks(batch: Arrays, present: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-    """Add ``_<name>`` arrays that tell which environments have a value, as Gymnasium's vector infos do.
+def _with_masks(batch: Arrays, present: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """The rows of ``batch`` where ``present`` (B,) is true, with ``_<name>`` masks as in Gymnasium.
 
-    Values of environments that have none are zero.
+    Elsewhere numbers are zero and texts None.
     """
     info: dict[str, Any] = {}
     for name, values in batch.items():
-        info[name] = values if present is None else np.where(present, values, values.dtype.type(0))
-        info[f"_{name}"] = np.ones(len(values), dtype=bool) if present is None else present.copy()
+        empty = None if values.dtype == object else 0
+        info[name] = np.full((len(present), *values.shape[1:]), empty, dtype=values.dtype)
+        info[name][present] = values
+        info[f"_{name}"] = present.copy()
     return info
 
 
-register_environments()
+for _name, _task in (("scenemem/R2R-v0", "r2r"), ("scenemem/R4R-v0", "r4r")):
+    gymnasium.register(
+        id=_name,
+        entry_point="scenemem.simulator:NavigationEnv",
+        vector_entry_point="scenemem.simulator:NavigationVectorEnv",
+        kwargs={"task": _task},
+    )

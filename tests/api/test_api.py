@@ -56,7 +56,6 @@ def test_episodes_are_a_list_that_knows_ids(tiny_trainable: Path) -> None:
     assert first.text.startswith("Walk from")
     assert found.get("2000_0") == first
     assert [episode.id for episode in found[:2]] == ["2000_0", "2000_1"]
-    assert isinstance(found[:2], sm.EpisodeList)
     assert len(list(found)) == len(found) > 2
     message = "'r2r val_unseen' has no instruction 'x'; its ids look like '2000_0'"
     with pytest.raises(sm.UserError, match=message):
@@ -193,6 +192,16 @@ def test_runs_packed_files_and_names_are_loaded_alike(
     ):
         with pytest.raises(sm.UserError, match=message):
             sm.load(source, data=tiny_trainable)
+
+
+def test_other_data_and_unknown_splits_are_refused_at_once(
+    run: sm.TrainingRun, tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenemem.houses.build.default_houses", None)  # nothing is built
+    with pytest.raises(sm.UserError, match="not on the embedded houses; name that data folder with `data="):
+        sm.load(run.path)
+    with pytest.raises(sm.UserError, match="has no split 'val_unsen' of r2r; did you mean val_unseen"):
+        sm.episodes("val_unsen", data=tiny_trainable)
 
 
 def test_agents_are_compared(run: sm.TrainingRun, agent: sm.LoadedAgent, tiny_trainable: Path) -> None:

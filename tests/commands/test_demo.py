@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
-from PIL import Image
 
 from scenemem.commands import demo as demo_module
 from scenemem.formats.folder import DataFolder
@@ -33,12 +31,9 @@ def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, shell: Shell) -> 
     assert len(re.findall(r"expert +│ +1\.000 +│ +1\.000", shown)) == 2, "experts are perfect in every house"
     for agent in ("expert", "random", "stop", "basic", "ssm"):
         assert re.search(rf"{agent} +│ +\d\.\d{{3}}", shown), agent
-    assert ElementTree.parse(out / "route.svg").getroot().tag.endswith("svg")
-    with Image.open(out / "panorama.png") as panorama:
-        assert panorama.size == (1440, 480)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "val_unseen: 6 instructions; mean ± standard deviation over runs" in page
-    for part in ("Learning curves", "Where it fails", "A route through"):
+    for part in ("Learning curves", "Where it fails"):
         assert part in page
     assert "(paper)" not in page, "there are no published numbers of the houses"
     for agent in ("expert", "random", "stop", "basic", "ssm"):

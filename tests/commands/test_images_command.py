@@ -58,6 +58,10 @@ def test_from_pixels_to_success_rate(houses: Path, tmp_path: Path, shell: Shell)
     shell("train", "basic", *where, *SMALL, "--learning.batch", 2, "--iterations", 2)
     assert 0 <= shell.json("eval", run, "--data", houses, "--split", "val_unseen")["metrics"]["sr"] <= 1
     assert json.loads((run / "preset.json").read_text())["preset"]["data"]["features"] == "images"
+    (one,) = shell.json("data", "images", *words, "--name", "one", "--scans", "house_001")["stores"]
+    keys = [key for key in info.keys if key.startswith("house_001_")]
+    assert 0 < len(keys) == one["viewpoints"] < store["viewpoints"]
+    assert "attic" in shell.refused("data", "images", *words, "--scans", "attic")
 
 
 def test_without_a_folder_of_pictures_the_houses_are_drawn(

@@ -34,13 +34,13 @@ def test_off_a_terminal_training_prints_a_line_now_and_then(
 ) -> None:
     now = 100.0
     monkeypatch.setattr("scenemem.commands.console.time.monotonic", lambda: now)
-    with console.training_bars(["ssm"], "sr") as watch:
+    with console.training_bar("ssm", "sr") as watch:
         for iteration in range(1, 41):
             now += 2.0
-            watch("ssm", _status(iteration))
-        watch("ssm", _status(41, {"sr": 0.5}))
-        watch("ssm", _status(42, {"sr": 0.5}))
-        watch("ssm", _status(1000, {"sr": 0.5}))
+            watch(_status(iteration))
+        watch(_status(41, {"sr": 0.5}))
+        watch(_status(42, {"sr": 0.5}))
+        watch(_status(1000, {"sr": 0.5}))
     facts = "45 episodes/s, imitation 1.235, reward -0.500"
     assert capsys.readouterr().err.splitlines() == [
         f"ssm: step 1 of 1,000, {facts}",
@@ -84,8 +84,8 @@ def test_a_narrow_terminal_keeps_count_and_remaining_time(monkeypatch: pytest.Mo
     screen = io.StringIO()
     narrow = Console(file=screen, force_terminal=True, width=48, color_system=None)
     monkeypatch.setattr(console, "console", narrow)
-    with console.training_bars(["ssm-no-grounding"], "sr") as watch:
-        watch("ssm-no-grounding", _status(12))
+    with console.training_bar("ssm-no-grounding", "sr") as watch:
+        watch(_status(12))
     last = screen.getvalue().split("\r")[-1]
     assert "12/1000" in last
     assert "-:--:--" in last

@@ -165,7 +165,9 @@ def test_a_run_is_never_overwritten_but_can_be_continued(
 
 def test_a_run_that_never_began_does_not_block_its_folder(tmp_path: Path, shell: Shell) -> None:
     words = ("train", "ssm", "--out", tmp_path / "run", *SMALL)
-    assert "R2R_typo.json: no such file" in shell.refused(*words, "--selection.split", "typo")
+    assert "has no split 'typo' of r2r; there are: train" in shell.refused(
+        *words, "--selection.split", "typo"
+    )
     shell(*words)
 
 

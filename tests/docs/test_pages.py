@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from scenemem import __version__, extend
+from scenemem.formats.connectivity import connectivity_files, read_graphs, read_scan
 from scenemem.presets import PRESETS
 from scenemem.runs.weights import published
-from tests.commands.helpers import Shell
+from tests.commands.helpers import Shell, typed
 
 yaml: Any = pytest.importorskip("yaml", reason="needs PyYAML, which mkdocs brings")
 
@@ -197,6 +198,26 @@ def test_every_block_of_the_page_on_python_runs(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "runs" / "first" / "metrics.jsonl").is_file()
     assert names["found"].n == len(names["episodes"]) == 1080
     assert "ssm-small" in PRESETS
+
+
+FENCE = re.compile(r"(<!-- not run: .+? -->\n)?^```(\w*)\n(.+?)^```$", re.M | re.S)
+
+
+def test_the_page_on_graphs_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for left_out, language, code in FENCE.findall(_text("docs/graphs.md")):
+        if language == "json":
+            Path("flat.json").write_text(code, encoding="utf-8")
+        elif language == "python" and not left_out:
+            exec(compile(code, "docs/graphs.md", "exec"), names)
+        for line in code.splitlines() if not language else ():
+            program, *words = line.split()
+            assert Path(*words).mkdir() is None if program == "mkdir" else typed(*words) == 0, line
+    scans = read_graphs("flat.json") + read_graphs("loft.json")
+    assert scans == [read_scan(file) for file in connectivity_files("home/connectivity")]
+    assert scans[1].viewpoints[2].position == (2.4, 2.6, 1.5), "y was up"
+    assert names["walk"].path[0] == "stairs"
 
 
 EXTENDING = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")

@@ -87,6 +87,7 @@ CASES: dict[str, tuple[list[int], list[int], dict[str, float]]] = {
         [0, 1, 2],
         {"tl": 0, "ne": 4, "sr": 0, "osr": 0, "spl": 0, "cls": (1 + E1 + E2) / 6, "ndtw": math.exp(-6 / 9)},
     ),
+    "never moves, far from place 0": ([6], [6, 5, 4, 3, 2, 1], {"tl": 0, "ne": 10, "sr": 0}),
     "never moves, goal is near": ([0], [0, 1], {"tl": 0, "ne": 2, "sr": 1, "osr": 1, "spl": 1, "spl_ref": 1}),
     "start is goal, stays": (
         [4],

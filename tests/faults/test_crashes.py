@@ -9,14 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from benchmarks.faults.kills import SMALL, half_written, same
 from scenemem.errors import UserError
-from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.runs.folder import RunFolder
 
 
@@ -120,48 +118,6 @@ def test_a_folder_that_becomes_read_only_is_one_clear_line(tiny_trainable: Path,
     assert process.returncode == 2
     assert "Traceback" not in told
     assert half_written(run.root) == []
-
-
-SIDE_BY_SIDE = """
-import signal, sys
-from pathlib import Path
-from scenemem.formats.folder import DataFolder
-from scenemem.presets import PRESETS
-from scenemem.runs.config import changed
-from scenemem.runs.training import train_side_by_side
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
-    endless = {"iterations": 100_000, "batch": 4}
-    seldom = {"every": 100_000, "save_every": 100_000}
-    settings = {"learning": endless, "selection": seldom, "data": {"min_count": 1}}
-    presets = {name: changed(PRESETS[name], settings) for name in ("basic", "ssm")}
-    train_side_by_side(
-        presets, DataFolder(Path(sys.argv[1])), Path(sys.argv[2]), 0, lambda name, _: print(name, flush=True)
-    )
-"""
-
-
-def test_ctrl_c_saves_what_agents_have_learnt_side_by_side(tiny_trainable: Path, tmp_path: Path) -> None:
-    script = tmp_path / "side.py"
-    script.write_text(SIDE_BY_SIDE, encoding="utf-8")
-    process = _start(tiny_trainable, tmp_path / "runs", program=(str(script),))
-    assert process.stdout is not None
-    begun = set[str]()
-    while len(begun) < 2:
-        begun.add(process.stdout.readline().strip())
-        assert "" not in begun, "it ended early"
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
-    try:
-        process.communicate(timeout=120)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode != 0
-    for name in ("basic", "ssm"):
-        run = RunFolder(tmp_path / "runs" / f"{name}-0")
-        assert read_checkpoint(run.last).metadata["progress"]["iteration"] >= 1
-        assert half_written(run.root) == []
 
 
 def test_a_second_training_is_kept_out(tiny_trainable: Path, tmp_path: Path) -> None:

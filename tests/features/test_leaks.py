@@ -48,6 +48,7 @@ LABELS = tuple(
 ANNOTATIONS = Annotations((), LABELS, ROOMS, "made up")
 VECTORS = hashed_label_vectors([(label.category,) for label in LABELS], 128)
 Random = np.random.Generator
+WORDS = tuple(f"word{letter}" for letter in "abcdefghijkl")
 
 
 def _symmetric(chance: Random, size: int, share: float) -> BoolArray:
@@ -167,12 +168,10 @@ def _captions(chance: Random, viewpoints: int, texts: int) -> CaptionTable:
     found = np.sort(chance.integers(0, viewpoints * 36, 40))
     return CaptionTable(
         "langnav",
-        tuple(f"text{number}" for number in range(texts)),
+        WORDS[:texts],
         chance.integers(0, texts, (viewpoints, 36)),
-        ("bed", "lamp"),
         detection_view=found,
         detection_text=chance.integers(0, texts, len(found)),
-        detection_kind=chance.integers(0, 2, len(found)),
         detection_weight=chance.random(len(found)),
     )
 
@@ -186,7 +185,7 @@ def _other_captions(table: CaptionTable, here: int, chance: Random) -> CaptionTa
     order = np.argsort(views, kind="stable")
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(table, name)[mine], getattr(other, name)[theirs]])[order]
-        for name in ("detection_view", "detection_text", "detection_kind", "detection_weight")
+        for name in ("detection_view", "detection_text", "detection_weight")
     }
     return replace(other, **joined)
 
@@ -198,12 +197,9 @@ def test_captions_tell_only_what_is_said_about_here(seed: int) -> None:
     building = _made_up(chance)
     count = len(building.keys)
     table = _captions(chance, count, 12)
-
-    def encode(texts: Any, _counts: Any, _progress: Any) -> Any:
-        return np.random.default_rng(0).normal(size=(len(texts), 16)).astype(np.float32)
-
+    words = {name: chance.normal(size=16).astype(np.float32) for name in WORDS}
     # fitted once, on training buildings; what is said elsewhere later does not change the encoder
-    encoded = encode_captions(table, np.ones(count, bool), encode, CaptionConfig(), lambda _done, _all: None)
+    encoded = encode_captions(table, np.ones(count, bool), words, CaptionConfig())
     here = int(chance.integers(count))
     behind = _behind(building, here, chance, len(ROOMS), len(LABELS))
     other = replace(encoded, table=_other_captions(table, here, chance))
@@ -250,7 +246,7 @@ def test_real_captions_tell_only_what_is_said_about_here(real_data: Path) -> Non
     table = caption_table(files, keys, known, lambda _done, _all: None)
     chance = np.random.default_rng(0)
     vectors = np.round(chance.normal(size=(len(table.texts), 8)), 2)
-    encoded = EncodedCaptions(table, vectors, vectors[:, :0], ())
+    encoded = EncodedCaptions(table, vectors, vectors[:, :0])
     before = caption_features(encoded, 0, len(keys))
     for here in range(len(keys)):
         caption = chance.permutation(table.caption.ravel()).reshape(table.caption.shape)

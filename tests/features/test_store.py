@@ -22,13 +22,11 @@ from scenemem.features.store import (
     check_identity,
     convert_features,
     identity,
-    join_stores,
     open_store,
     store_name,
 )
 from scenemem.formats.features import VIEWS, Column, StoreInfo, read_store, write_store
 from scenemem.world.graph import World
-from tests.commands.helpers import typed
 
 WIDTH = 3
 
@@ -161,38 +159,29 @@ def _rows(count: int, width: int) -> Rows:
     return np.random.default_rng(3).normal(size=(count, VIEWS, width)).astype(np.float32)
 
 
-def _write_tsv(file: Path, rows: Rows, keys: list[str] | None = None) -> Path:
+def _write_tsv(file: Path, rows: Rows) -> Path:
     with file.open("w") as stream:
         for number, row in enumerate(rows):
-            name = keys[number] if keys else f"v{number}"
-            stream.write(f"scan\t{name}\t640\t480\t60\t{base64.b64encode(row.tobytes()).decode()}\n")
+            stream.write(f"scan\tv{number}\t640\t480\t60\t{base64.b64encode(row.tobytes()).decode()}\n")
     return file
 
 
-def _write_hdf5(file: Path, rows: Rows, **options: Any) -> Path:
+def _write_hdf5(file: Path, rows: Rows) -> Path:
     with h5py.File(file, "w") as target:
         for number, row in enumerate(rows):
-            target.create_dataset(f"scan_v{number}", data=row, **options)
+            target.create_dataset(f"scan_v{number}", data=row)
     return file
 
 
-def test_200_tsv_rows_round_trip_bit_exactly_in_float16(tmp_path: Path) -> None:
-    rows = _rows(200, 24)
-    info = convert_features(_write_tsv(tmp_path / "f.tsv", rows), tmp_path / "out" / "f.npy", encoder="net")
-    assert info.keys == tuple(f"scan_v{number}" for number in range(200)), "rows keep the order of the file"
-    assert (info.source, info.encoder, info.width) == ("f.tsv", "net", 24)
-    _, values = read_store(tmp_path / "out" / "f.npy")
-    assert values.tobytes() == rows.astype(np.float16).tobytes()
-
-
-def test_200_hdf5_rows_round_trip_bit_exactly_in_float16(tmp_path: Path) -> None:
-    rows = _rows(200, 24)
-    file = _write_hdf5(tmp_path / "f.hdf5", rows.astype(np.float64), compression="gzip")
-    info = convert_features(file, tmp_path / "f.npy", columns=16)
-    assert (info.source, info.width) == ("f.hdf5, first 16 columns", 16)
-    _, values = read_store(tmp_path / "f.npy")
+@pytest.mark.parametrize("write", [_write_tsv, _write_hdf5])
+def test_200_rows_round_trip_bit_exactly_in_float16(write: Any, tmp_path: Path) -> None:
+    rows, tsv = _rows(200, 24), write is _write_tsv
+    file = write(tmp_path / ("f.tsv" if tsv else "f.hdf5"), rows)
+    info = convert_features(file, tmp_path / "out" / "f.npy", columns=16, encoder="net")
+    assert (info.source, info.encoder, info.width) == (f"{file.name}, first 16 columns", "net", 16)
     numbers = [int(key.removeprefix("scan_v")) for key in info.keys]
-    assert sorted(numbers) == list(range(200))
+    assert numbers == sorted(range(200), key=None if tsv else str), "in the order of the file or of the names"
+    _, values = read_store(tmp_path / "out" / "f.npy")
     assert values.tobytes() == rows[numbers, :, :16].astype(np.float16).tobytes()
 
 
@@ -271,22 +260,7 @@ def test_the_real_efficientnet_sample_converts(real_data: Path, tmp_path: Path) 
     np.testing.assert_array_equal(values[0].ravel(), first.astype(np.float16))
 
 
-# Tracks and unions
-
-KEYS = ("s_a", "s_b", "s_c")
-SPACE = np.arange(3 * 36 * 2).reshape(3, 36, 2) / 256
-
-
-def _written(folder: Path, name: str, width: int, **changed: Any) -> Path:
-    """A store with ``width`` columns of its own and two that all stores share."""
-    own = np.random.default_rng(width).normal(size=(3, 36, width))
-    values = np.concatenate([own, changed.pop("space", SPACE)], axis=-1)
-    keys = changed.pop("keys", KEYS)
-    rows = values[[KEYS.index(key) for key in keys]]
-    columns = (Column("own", 0, width, name), Column("space", width, width + 2, "free space"))
-    given = {"source": f"{name}/", "encoder": f"{name} words", "track": name, "columns": columns, **changed}
-    write_store(folder / f"{name}.npy", keys, rows, width=width + 2, **given)
-    return folder / f"{name}.npy"
+# Tracks
 
 
 def test_every_track_says_what_it_stands_for() -> None:
@@ -297,57 +271,10 @@ def test_every_track_says_what_it_stands_for() -> None:
         assert track.command.startswith("scenemem data ")
 
 
-def test_a_union_holds_the_columns_of_all_and_free_space_once(tmp_path: Path) -> None:
-    captions = _written(tmp_path, "captions", 3)
-    objects = _written(tmp_path, "objects", 2, keys=("s_c", "s_a", "s_b"))
-    seen: list[tuple[int, int]] = []
-    stores = {"captions": captions, "objects": objects}
-    info = join_stores(stores, tmp_path / "captions+objects.npy", lambda *done: seen.append(done))
-    assert (info.track, info.keys, info.width) == ("captions+objects", KEYS, 7)
-    assert info.sensor == f"{TRACKS['captions'].sensor} + {TRACKS['objects'].sensor}"
-    assert info.source == "captions/; objects/"
-    assert info.encoder == "captions words + objects words"
-    assert [(column.description, column.start, column.stop) for column in info.columns] == [
-        *(("captions", 0, 3), ("free space", 3, 5), ("objects", 5, 7)),
-    ]
-    assert seen[-1] == (3, 3)
-    _, values = read_store(tmp_path / "captions+objects.npy")
-    np.testing.assert_array_equal(values[..., :5], read_store(captions)[1])
-    np.testing.assert_array_equal(values[..., 5:], read_store(objects)[1][[1, 2, 0], :, :2])
-
-
-def test_groups_that_differ_are_both_kept_and_other_stores_are_not_joined(tmp_path: Path) -> None:
-    captions = _written(tmp_path, "captions", 3)
-    part = _written(tmp_path, "part", 2, keys=("s_a", "s_c"))
-    unknown = _written(tmp_path, "old", 2, track="")
-    shifted = _written(tmp_path, "objects", 2, space=SPACE + 1)
-    union = tmp_path / "union.npy"
-    assert join_stores({"captions": captions, "objects": shifted}, union).width == 9
-    for stores, message in (
-        ((captions, part), r"part\.npy: lacks the viewpoint 's_b'; only stores of the same"),
-        ((part, captions), r"captions\.npy: alone holds the viewpoint 's_b'"),
-        ((captions,), "a union takes two stores or more, got 1: captions"),
-        ((captions, unknown), r"old\.npy: has no track; build it again"),
-    ):
-        with pytest.raises(UserError, match=message):
-            join_stores({store.stem: store for store in stores}, union)
-
-
-def test_the_command_joins_stores_of_a_data_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, width in (("captions", 3), ("objects", 2)):
-        _written(tmp_path / "features", name, width)
-    assert typed("data", "join", "captions", "objects", "--data", tmp_path, "--json") == 0
-    (shown,) = json.loads(capsys.readouterr().out)["stores"]
-    assert (shown["name"], shown["track"], shown["width"]) == ("captions+objects", "captions+objects", 7)
-    assert (tmp_path / "features" / "captions+objects.npy").is_file()
-
-
 def test_the_layout_tells_stores_of_another_meaning_apart() -> None:
     info = StoreInfo(("s_a",), 2, "files", "words", "0", (Column("own", 0, 2, "x"),), "captions", "a camera")
     for same in ({"source": "others"}, {"sha256": "1"}, {"sensor": ""}):
         assert msgspec.structs.replace(info, **same).layout == info.layout
-    others: dict[str, Any] = {"track": "objects", "encoder": "minilm", "width": 3, "keys": ("s_b",)}
+    others: dict[str, Any] = {"track": "objects", "encoder": "hashed words", "width": 3, "keys": ("s_b",)}
     for name, value in {**others, "columns": ()}.items():
         assert msgspec.structs.replace(info, **{name: value}).layout != info.layout

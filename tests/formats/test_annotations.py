@@ -107,6 +107,18 @@ def test_bbox_sources_without_content_are_refused(tmp_path: Path) -> None:
     assert refused(read_view_objects, tmp_path / "none.tar.gz") == "no such file"
 
 
+@pytest.mark.real_data
+def test_the_real_archive_and_the_compact_file_hold_the_same_objects(real_data: Path) -> None:
+    objects = real_data / "objects"
+    compact = {one.viewpoint: one for one in read_view_objects(objects / "view_objects.jsonl.gz")}
+    records = list(read_view_objects(objects / "BBox.tar.gz", read_labels(objects / "labels.tsv")))
+    assert len(records) == len(compact) == 10_567
+    for record in records:
+        twin = compact[record.viewpoint]
+        assert record.scan == twin.scan
+        assert {one.id: one for one in record.objects} == {one.id: one for one in twin.objects}
+
+
 POSITIONS = "scan\tobject_id\tx\ty\tz\tname\tcategory\tmpcat40\n"
 
 

@@ -127,6 +127,22 @@ def test_a_broken_file_is_located(tmp_path: Path, content: Any, message: str) ->
     assert found.startswith(f"{folder}/s.json{message}")
 
 
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("captioner", "digest", "captions", "detections"),
+    [("langnav", "f7a80b68", 36, 614_744), ("navgpt", "2edd9583", 24, 0)],
+)
+def test_the_published_archives_are_known_by_their_digests_and_counts(
+    captioner: Captioner, digest: str, captions: int, detections: int, real_data: Path
+) -> None:
+    files = find_captions(real_data / "captions", captioner)
+    assert files is not None
+    assert f"(published, sha256 {digest}" in files.origin
+    counts = [(len(one.captions), sum(map(len, one.detections))) for one in read_captions(files)]
+    assert (len(counts), {count for count, _ in counts}) == (10_567, {captions})
+    assert sum(found for _, found in counts) == detections
+
+
 def test_other_archives_are_refused(tmp_path: Path) -> None:
     def reason(files: CaptionFiles) -> str:
         return refused(lambda _: read_captions(files), files.place)

@@ -5,9 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from scenemem.formats.connectivity import Viewpoint, connectivity_files, read_scan, write_scan
+from scenemem.formats.connectivity import (
+    Viewpoint,
+    connectivity_files,
+    plain_graph,
+    read_graphs,
+    read_scan,
+    write_scan,
+)
 from tests.formats.helpers import put, refused
 
 
@@ -23,6 +31,53 @@ def test_what_is_written_reads_back_and_gives_the_same_bytes(tiny_data: Path, tm
         assert write_scan(tmp_path, scan).read_bytes() == file.read_bytes()
     pose: Any = tuple(float(number) for number in range(16))
     assert Viewpoint("a", pose, True, (), (), 1.5).position == (3.0, 7.0, 11.0)
+
+
+PLAIN = {
+    "scan": "flat",
+    "viewpoints": [
+        {"id": "hall", "position": [0, 0, 1.5]},
+        {"id": "kitchen", "position": [0, 2.5, 1.5]},
+        {"id": "bath", "position": [2, 0, 1.5]},
+    ],
+    "edges": [["hall", "kitchen"], ["bath", "hall"]],
+}
+
+
+def test_plain_graphs_become_scans_and_scans_plain_graphs(tiny_data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "graphs.json"
+    file.write_text(
+        json.dumps([PLAIN, PLAIN | {"scan": "loft", "sight": [["bath", "kitchen"]], "height": 1.2}])
+    )
+    flat, loft = read_graphs(file)
+    assert (flat.viewpoints[1].image_id, flat.viewpoints[1].position) == ("kitchen", (0.0, 2.5, 1.5))
+    walkable = [(False, True, True), (True, False, False), (True, False, False)]
+    for scan in (flat, loft):
+        assert [one.unobstructed for one in scan.viewpoints] == walkable
+    assert [one.visible for one in flat.viewpoints] == walkable
+    assert loft.viewpoints[1].visible == (True, False, True)
+    assert (flat.viewpoints[0].height, loft.viewpoints[0].height) == (1.5, 1.2)
+    file.write_bytes(b"\n".join(msgspec.json.encode(plain_graph(scan)) for scan in (flat, loft)))
+    assert read_graphs(file) == [flat, loft]
+    grid = plain_graph(read_scan(tiny_data / "connectivity" / "grid_connectivity.json"))
+    assert "g-excluded" not in {one.id for one in grid.viewpoints}
+    assert len(grid.edges) == 3 * 3 + 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"edges": [["hall", "attic"]]}, "'attic' is no viewpoint of 'flat'; list it among the viewpoints"),
+        ({"edges": [["hall", "hall"]]}, "'hall' is connected to itself"),
+        ({"viewpoints": PLAIN["viewpoints"] * 2}, "'hall' already stands in record 0; ids must be unique"),  # type: ignore[operator]
+        ({"viewpoints": [], "edges": []}, "holds no included viewpoint, expected at least one"),
+        ({"scan": "../flat"}, "expected `str` matching regex"),
+    ],
+)
+def test_impossible_plain_graphs_are_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    file = tmp_path / "graphs.jsonl"
+    file.write_text(json.dumps(PLAIN | changed))
+    assert message in refused(read_graphs, file)
 
 
 def test_missing_and_empty_folders_are_named(tmp_path: Path) -> None:

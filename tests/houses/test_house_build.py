@@ -8,6 +8,7 @@ import math
 import shutil
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ import torch
 from scenemem.commands import data as command
 from scenemem.commands.data import data_houses
 from scenemem.errors import DataError, UserError
-from scenemem.formats.connectivity import connectivity_files, read_scan
+from scenemem.formats.connectivity import connectivity_files, read_graphs, read_scan
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_store, verify_store
 from scenemem.formats.folder import DataFolder, cache_folder
@@ -91,6 +92,22 @@ def test_splits_are_shortest_paths_in_disjoint_houses(built: Built) -> None:
     assert scans["val_unseen"] == {"house_002"}
     unseen = [HousesConfig(houses=houses).kept_unseen for houses in (2, 30, 72)]
     assert unseen == [1, 5, 12], "a sixth"
+
+
+def test_the_folder_is_a_data_set_whose_card_names_its_files(built: Built) -> None:
+    yaml: Any = pytest.importorskip("yaml", reason="needs PyYAML, which mkdocs brings")
+    folder, _ = built
+    scans = [read_scan(file) for file in connectivity_files(folder / "connectivity")]
+    assert read_graphs(folder / "graphs.jsonl") == scans, "nothing is lost in the plain graphs"
+    _, front, text = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    card = yaml.safe_load(front)
+    assert (card["license"], card["size_categories"]) == ("mit", ["n<1K"])
+    episodes, graphs = card["configs"]
+    assert (episodes["config_name"], episodes["default"]) == ("episodes", True)
+    named = {entry["split"]: folder / entry["path"] for entry in episodes["data_files"]}
+    assert {split: len(json.loads(file.read_bytes())) for split, file in named.items()} == built[1].paths
+    assert graphs["data_files"] == [{"split": "houses", "path": "graphs.jsonl"}]
+    assert "| val_unseen | 5 | 15 |" in text
 
 
 def test_plans_come_back_as_the_houses_they_were(built: Built) -> None:

@@ -242,7 +242,8 @@ def test_embeddings_can_start_from_vectors_of_fewer_columns(encoder: Instruction
 def instructions() -> Instructions:
     """The padding of the words holds something."""
     mask = torch.arange(WORDS) < LENGTHS.unsqueeze(1)
-    return Instructions(_randn(EPISODES, WORDS, WIDTH), mask, *_randn(2, EPISODES, WIDTH))
+    hidden, cell = _randn(2, EPISODES, WIDTH)
+    return Instructions(_randn(EPISODES, WORDS, WIDTH), mask, hidden, cell, mask.long())
 
 
 def test_every_query_attends_to_the_words_of_its_own_instruction(instructions: Instructions) -> None:
@@ -268,10 +269,8 @@ def test_instructions_are_joined_repeated_and_selected_with_their_gradient(
 ) -> None:
     rows, context = torch.tensor([3, 1, 1]), instructions.context.requires_grad_()
     chosen, twice = select_rows(instructions, rows), instructions.repeat(2)
-    short = Instructions(
-        *(getattr(instructions, name)[2:3, :1] for name in ("context", "mask")),
-        *(getattr(instructions, name)[2:3] for name in ("hidden", "cell")),
-    )
+    one = select_rows(instructions, torch.tensor([2]))
+    short = replace(one, context=one.context[:, :1], mask=one.mask[:, :1], tokens=one.tokens[:, :1])
     joined = Instructions.joined([short, instructions])
     for item in fields(Instructions):
         values = getattr(instructions, item.name)

@@ -45,8 +45,8 @@ def test_a_row_costs_what_its_runs_cost_on_average() -> None:
     compared = Comparison.of("val_unseen", [(one.row, metrics) for one in facts], facts, where, where)
     assert compared.cpu_seconds == {"ssm": 20.0}, "a mean of some of its runs would not be its cost"
     table = compared.tables()[0]
-    column = table.header.index("cpu s")
-    assert [(row[0], row[column]) for row in table.cells] == [("ssm", "20"), ("basic", "-")]
+    column = table.head.index("cpu s")
+    assert [(row[0], row[column]) for row in table.rows] == [("ssm", "20"), ("basic", "-")]
 
 
 def _compared(*, against: str | None = "basic", remarks: tuple[str, ...] = ()) -> Comparison:

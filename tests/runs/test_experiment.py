@@ -72,7 +72,7 @@ def test_weights_know_the_track_and_the_layout_of_their_features(copied_data: Pa
     for changed, message in (
         ({"track": "objects"}, "was trained on features with track captions, this store has objects"),
         ({"track": ""}, "was trained on features with track captions, this store has none"),
-        ({"encoder": "minilm"}, "was trained on features with sha256"),
+        ({"encoder": "hashed words"}, "was trained on features with sha256"),
         ({"columns": (Column("captions", 0, 8, "of others"),)}, "was trained on features with sha256"),
     ):
         _store(data, 0.25, **changed)
@@ -80,7 +80,9 @@ def test_weights_know_the_track_and_the_layout_of_their_features(copied_data: Pa
             stored_experiment(file, DataFolder(data))
 
 
-LACKS = r"part\.npy: lacks \d+ of \d+ viewpoints; it has all of 1 of \d buildings \(grid\), and parts of 1 "
+LACKS = (
+    r"part\.npy: lacks \d+ of \d+ viewpoints; it has all of 1 of \d buildings \(grid\), and parts of spiral "
+)
 
 
 @pytest.fixture
@@ -128,4 +130,8 @@ def test_a_conversion_says_what_is_missing(data: Path, tmp_path: Path, shell: Sh
             file.create_dataset(key, data=np.zeros((36, 4), dtype=np.float32))
     told = shell("data", "features", tmp_path / "few.hdf5", "--data", data)
     assert "few lacks " in told
-    assert "it has all of 0 of " in told
+    assert "it has no building whole, and parts of grid (3 of 13)" in told
+    with pytest.raises(
+        DataError, match=r"few\.npy: lacks .*; convert features of all viewpoints of a building"
+    ):
+        new_experiment(overlaid("basic", Overlays("few")), DataFolder(data), seed=0)

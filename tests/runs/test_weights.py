@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +19,7 @@ from scenemem.features.store import TRACKS
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.weights import (
+    AGENT_METRICS,
     Published,
     halved,
     model_card,
@@ -129,14 +131,16 @@ def test_cards_say_which_seed_of_how_many_and_what_to_expect() -> None:
     assert f"Seed 0 of {len(entry.seeds.seeds)} (0, 1, 2), not chosen by its result." in card
     assert f"what all seeds reach: SR {mean:.3f} ± {deviation:.3f}, SPL " in card
     assert abs(entry.metrics["val_unseen"]["sr"] - mean) < 4 * deviation, "the packed one is among them"
-    assert "Seed 0 is the only one that was trained" in cards["speaker-houses"][1]
+    assert "Seed 0; what other seeds reach is not noted" in cards["speaker-houses"][1]
+    for name, commands in (("basic-houses", ""), ("basic-r2r-captions", " --data DIR")):
+        assert f"`scenemem eval weights:{name}{commands} --split val_unseen` prints them" in cards[name][1]
 
 
 @pytest.fixture(scope="module")
 def folder(hardly_trained: Path, tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights packed in the layout of the Hub."""
     run, out = hardly_trained / "basic-0", tmp_path_factory.mktemp("hub") / "mine"
-    assert typed("weights", "pack", run, "--data", tiny_trainable, "--out", out) == 0
+    assert typed("weights", "pack", run, "--data", tiny_trainable, "--out", out, "--licence", "mit") == 0
     return out
 
 
@@ -187,12 +191,44 @@ def test_a_folder_has_weights_config_and_card_and_is_a_run(folder: Path, shell: 
     config = json.loads((folder / "config.json").read_text())
     assert config["library_name"] == "scenemem"
     assert config["preset"]["agent"] == "basic"
-    assert set(config["metrics"]) == {"val_seen", "val_unseen"}
+    metrics = config["metrics"]
+    assert set(metrics) == {"val_seen", "val_unseen"}
     card = (folder / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: scenemem\nlicense: mit\n")
-    assert "# weights:mine" in card
-    assert f"value: {config['metrics']['val_seen']['sr']:.3f}" in card
+    hub = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub")
+    data = hub.ModelCard(card).data
+    assert (data.library_name, data.license, data.model_name) == ("scenemem", "mit", "mine")
+    found = {(one.dataset_split, one.metric_type): one.metric_value for one in data.eval_results}
+    expected = {(split, name): metrics[split][name] for split in metrics for name in AGENT_METRICS}
+    assert found == pytest.approx(expected, abs=5e-5)
+    assert "\n# weights:mine/\n" in card
+    assert "\n- Licence: mit.\n" in card
     assert shell.json("eval", f"weights:{folder}")["metrics"] == config["metrics"]["val_unseen"]
+
+
+def test_a_run_packed_twice_has_the_same_bytes_and_its_commands_work(
+    hardly_trained: Path, tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = f"weights pack {hardly_trained}/basic-0 --data {tiny_trainable} --splits val_seen --out".split()
+    for out in ("one/mine.safetensors", "two/mine.safetensors"):
+        told = shell(*words, out)
+        following = told.split(" next: scenemem ")[1]
+        assert following == f"eval weights:{out} --data {tiny_trainable} --split val_seen"
+        assert "SR" in shell(*following.split())
+    for name in ("mine.safetensors", "mine.md"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    monkeypatch.chdir("one")
+    card = Path("mine.md").read_text(encoding="utf-8")
+    said = re.findall(r"`scenemem (.+?)` prints them, with the data in DIR", card)[0]
+    assert said == "eval weights:mine.safetensors --data DIR --split val_seen"
+    means = shell.json(*said.replace("DIR", str(tiny_trainable)).split())["metrics"]
+    assert f"| val_seen | {means['sr']:.3f} | {means['spl']:.3f} |" in card
+    for licence, message in (
+        ("", "mine: what is shared on the Hub needs a licence"),
+        ("My own", "got 'My own'"),
+    ):
+        assert message in shell.refused(*words, "mine", "--licence", licence)
+    assert not Path("mine").exists()
 
 
 def test_weights_on_the_hub_are_a_run(server: list[str], shell: Shell) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -11,10 +16,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from scenemem.errors import UserError
+from scenemem.evaluation.score import score_trajectories
+from scenemem.formats.results import Point, Trajectory
 from scenemem.simulator import (
     Arrays,
     NavigationEnv,
@@ -22,7 +29,6 @@ from scenemem.simulator import (
     NavigationVectorEnv,
     Transition,
     open_game,
-    register_environments,
 )
 
 WIDTH = 6
@@ -30,7 +36,7 @@ WIDTH = 6
 
 @pytest.fixture
 def env(tiny_data: Path) -> NavigationEnv:
-    return NavigationEnv(data=tiny_data)
+    return NavigationEnv(data=tiny_data, features=False)
 
 
 def expert_action(env: NavigationEnv, info: dict[str, Any]) -> np.int64:
@@ -40,9 +46,9 @@ def expert_action(env: NavigationEnv, info: dict[str, Any]) -> np.int64:
     return np.int64(game.world.next_slot(here, goal) + 1)
 
 
-@pytest.mark.parametrize("features", [None, "tiny"])
-def test_gymnasiums_own_checker_has_nothing_to_say(tiny_trainable: Path, features: str | None) -> None:
-    env = gymnasium.make("SceneMem/R2R-v0", data=tiny_trainable, features=features)
+@pytest.mark.parametrize("features", [False, "tiny"])
+def test_gymnasiums_own_checker_has_nothing_to_say(tiny_trainable: Path, features: str | bool) -> None:
+    env = gymnasium.make("scenemem/R2R-v0", data=tiny_trainable, features=features)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
@@ -65,6 +71,8 @@ def test_an_episode_begins_where_it_was_chosen_to(tiny_trainable: Path) -> None:
         assert info["action_mask"].dtype == np.int8
         assert info["action_mask"].tolist() == [1] * (1 + degree) + [0] * (game.candidates - degree)
         assert np.array_equal(observation["candidate_mask"], info["action_mask"][1:])
+        assert env.action_masks().dtype == bool
+        assert np.array_equal(env.action_masks(), info["action_mask"])
         # what Gymnasium's sampler needs
         assert info["action_mask"][env.action_space.sample(mask=info["action_mask"])] == 1
     with pytest.raises(UserError, match="has no instruction 'nonsense'"):
@@ -99,21 +107,39 @@ def test_the_expert_is_rewarded_and_measured(env: NavigationEnv) -> None:
     assert not truncated
     assert total == pytest.approx(distance + 2)
     assert info["distance_to_goal"] == 0
-    assert info["metrics"] == pytest.approx(
-        {
-            "success": True,
-            "oracle_success": True,
-            "navigation_error": 0.0,
-            "trajectory_length": distance,
-            "spl": 1.0,
-        }
-    )
+    assert [info[name] for name in ("sr", "osr", "ne", "spl", "is_success")] == [1.0, 1.0, 0.0, 1.0, True]
+    assert info["tl"] == pytest.approx(distance)
+
+
+def test_metrics_at_the_end_are_those_of_the_evaluation(env: NavigationEnv, tiny_data: Path) -> None:
+    """Random walks with bumps and turns back, half of them led to the goal then; scored like a file."""
+    env.action_space.seed(0)
+    walks, infos = {}, {}
+    for number, instruction_id in enumerate(env.game.episodes.instruction_ids[::3]):
+        _, info = env.reset(options={"episode": instruction_id})
+        walk, over = [info["viewpoint"]], False
+        while not over:
+            assert "sr" not in info
+            led = number % 2 and len(walk) > 3
+            action = expert_action(env, info) if led else env.action_space.sample()
+            _, _, terminated, truncated, info = env.step(action)
+            over = terminated or truncated
+            walk.append(info["viewpoint"])
+        walks[info["instruction_id"]], infos[info["instruction_id"]] = walk, info
+    world = env.game.world
+    trajectories = [Trajectory(name, tuple(map(Point, walk))) for name, walk in walks.items()]
+    scores = score_trajectories(world, env.game.episodes, trajectories, partial=True)
+    assert len(scores.instruction_ids) == len(walks)
+    for name, values in vars(scores.metrics).items():
+        found = [infos[instruction_id][name] for instruction_id in scores.instruction_ids]
+        assert found == pytest.approx(values.tolist(), abs=1e-12), name
+        assert len(set(found)) > 1, name
 
 
 def test_an_episode_begins_with_reset_and_is_cut_off_after_its_steps(tiny_data: Path) -> None:
     """An action that leads nowhere counts as a step."""
-    env = NavigationEnv(data=tiny_data, max_steps=3)
-    for call in (lambda: env.step(np.int64(0)), env.render):
+    env = NavigationEnv(data=tiny_data, features=False, max_steps=3)
+    for call in (lambda: env.step(np.int64(0)), env.render, env.action_masks):
         with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) first"):
             call()
     _, info = env.reset(seed=1)
@@ -121,7 +147,7 @@ def test_an_episode_begins_with_reset_and_is_cut_off_after_its_steps(tiny_data: 
     for _ in range(3):
         nowhere = np.flatnonzero(info["action_mask"] == 0)
         _, _, terminated, truncated, info = env.step(np.int64(nowhere[0] if len(nowhere) else 1))
-        ends.append((terminated, truncated, "metrics" in info))
+        ends.append((terminated, truncated, "sr" in info))
     assert ends == [(False, False, False), (False, False, False), (False, True, True)]
     with pytest.raises(gymnasium.error.ResetNeeded, match="no episode is under way"):
         env.step(np.int64(1))
@@ -135,24 +161,25 @@ def test_another_reward_can_be_given(tiny_data: Path) -> None:
     def only_stopping_counts(transition: Transition) -> torch.Tensor:
         return transition.stopped * 10.0
 
-    env = NavigationEnv(data=tiny_data, reward=only_stopping_counts)
+    env = NavigationEnv(data=tiny_data, features=False, reward=only_stopping_counts)
     env.reset(seed=0)
     assert [env.step(np.int64(1))[1], env.step(np.int64(0))[1]] == [0.0, 10.0]
 
 
-def test_ids_are_registered_once() -> None:
-    spec = gymnasium.spec("SceneMem/R2R-v0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        register_environments()
-    assert gymnasium.spec("SceneMem/R2R-v0") is spec
-    assert gymnasium.spec("SceneMem/R4R-v0").kwargs == {"task": "r4r"}
+IDS = """
+import gymnasium, sys
+name, options = "scenemem.simulator:scenemem/R2R-v0", {"data": sys.argv[1], "features": False}
+single, vector = gymnasium.make(name, **options), gymnasium.make_vec(name, num_envs=2, **options)
+print(single.spec.id, single.spec.kwargs["task"], type(single.unwrapped).__name__, type(vector).__name__)
+print(gymnasium.spec("scenemem/R4R-v0").kwargs)
+"""
 
 
-def test_an_id_can_name_the_module_that_registers_it(tiny_data: Path) -> None:
-    env = gymnasium.make("scenemem.simulator:SceneMem/R2R-v0", data=tiny_data, split="val_unseen")
-    _, info = env.reset(seed=0)
-    assert info["scan"] == "yard"
+def test_an_id_imports_its_module_by_itself(tiny_data: Path) -> None:
+    """With nothing but Gymnasium imported, which stopped loading entry points with 1.0."""
+    done = subprocess.run([sys.executable, "-c", IDS, tiny_data], capture_output=True, text=True)
+    names = "scenemem/R2R-v0 r2r NavigationEnv NavigationVectorEnv"
+    assert (done.stdout, done.stderr) == (f"{names}\n{{'task': 'r4r'}}\n", "")
 
 
 ENVS = 7
@@ -160,7 +187,7 @@ ENVS = 7
 
 @pytest.fixture(scope="module")
 def game(tiny_data: Path) -> NavigationGame:
-    return open_game(tiny_data, max_steps=5)
+    return open_game(tiny_data, features=False, max_steps=5)
 
 
 @pytest.fixture
@@ -168,47 +195,55 @@ def envs(game: NavigationGame) -> NavigationVectorEnv:
     return NavigationVectorEnv(ENVS, game=game)
 
 
-def entry_of(batch: Arrays, entry: int) -> Arrays:
-    return {name: values[entry] for name, values in batch.items()}
+class Follower(NavigationEnv):
+    """Begins the episodes of a list, one after the other."""
+
+    def __init__(self, game: NavigationGame, names: list[str]) -> None:
+        super().__init__(game=game)
+        self.names = iter(names)
+
+    def reset(self, **_: Any) -> tuple[Arrays, dict[str, Any]]:
+        return super().reset(options={"episode": next(self.names)})
 
 
-def assert_same_info(entry: dict[str, Any], single: dict[str, Any]) -> None:
-    assert entry.keys() == single.keys()
-    for name, value in single.items():
-        if isinstance(value, dict):
-            assert_same_info(entry[name], value)
-        else:
-            assert np.array_equal(entry[name], value), name
+def assert_same(found: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for name in expected:
+            assert_same(found[name], expected[name])
+    elif isinstance(expected, np.ndarray) and expected.dtype == object:
+        assert found.dtype == object
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, np.ndarray):
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
+    else:
+        assert found == expected
 
 
-def test_every_entry_equals_a_single_environment_step_by_step(game: NavigationGame) -> None:
-    vector = DictInfoToList(NavigationVectorEnv(ENVS, game=game))
-    singles = [NavigationEnv(game=game) for _ in range(ENVS)]
-    random = np.random.default_rng(0)
-    observations, infos = vector.reset(seed=4)
-    over = np.ones(ENVS, dtype=bool)
-    actions, rewards = np.zeros(ENVS, dtype=np.int64), np.zeros(ENVS)
-    terminated, truncated = ~over, ~over
-    begun = 0
-    for _ in range(40):
-        for entry, single in enumerate(singles):
-            if over[entry]:
-                begun += 1
-                expected, info = single.reset(options={"episode": infos[entry]["instruction_id"]})
-                reward, stopped, cut = 0.0, False, False
-            else:
-                expected, reward, stopped, cut, info = single.step(np.int64(actions[entry]))
-            assert data_equivalence(entry_of(observations, entry), expected, exact=True)
-            assert (rewards[entry], terminated[entry], truncated[entry]) == (reward, stopped, cut)
-            assert_same_info(infos[entry], info)
-        over = terminated | truncated
-        actions = random.integers(game.candidates + 1, size=ENVS)
-        observations, rewards, terminated, truncated, infos = vector.step(actions)
-    assert begun > 2 * ENVS, "the walk was long enough to begin new episodes in every entry"
+def test_a_batch_equals_single_environments_in_gymnasiums_own_vector(game: NavigationGame) -> None:
+    ours = NavigationVectorEnv(ENVS, game=game)
+    ours.action_space.seed(0)
+    actions = [ours.action_space.sample() for _ in range(40)]
+    results: list[tuple[Any, ...]] = [ours.reset(seed=4)]
+    begun = [[name] for name in results[0][1]["instruction_id"]]
+    for action in actions:
+        results.append(ours.step(action))
+        for entry in np.flatnonzero(results[-1][2] | results[-1][3]):
+            begun[entry].append(results[-1][4]["instruction_id"][entry])
+    assert sum(map(len, begun)) > 3 * ENVS, "new episodes began"
+    singles = [lambda names=names: Follower(game, names) for names in begun]
+    theirs = SyncVectorEnv(singles, autoreset_mode=AutoresetMode.SAME_STEP)
+    for found, expected in zip(results, [theirs.reset(), *map(theirs.step, actions)], strict=True):
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    assert np.array_equal(ours.action_masks(), results[-1][-1]["action_mask"])
+    assert ours.action_masks().dtype == bool
 
 
-@pytest.mark.parametrize("features", [None, "tiny"])
-def test_random_play_stays_in_the_spaces(tiny_trainable: Path, features: str | None) -> None:
+@pytest.mark.parametrize("features", [False, "tiny"])
+def test_random_play_stays_in_the_spaces(tiny_trainable: Path, features: str | bool) -> None:
     envs = NavigationVectorEnv(ENVS, data=tiny_trainable, features=features)
     envs.action_space.seed(0)
     observations, infos = envs.reset(seed=0)
@@ -285,13 +320,13 @@ def test_actions_outside_the_space_are_refused(
 def test_other_misuse_is_refused(envs: NavigationVectorEnv, game: NavigationGame) -> None:
     with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) first"):
         envs.step(np.zeros(ENVS, dtype=np.int64))
-    with pytest.raises(gymnasium.error.ResetNeeded, match="nothing to render yet"):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="no episode is under way"):
         envs.render()
     with pytest.raises(ValueError, match=r"^num_envs must be 1 or more, got 0$"):
         NavigationVectorEnv(0, game=game)
-    with pytest.raises(ValueError, match="render_mode must be 'ansi' or None, got 'rgb_array'"):
+    with pytest.raises(TypeError, match="render_mode must be 'ansi' or None, got 'rgb_array'"):
         NavigationVectorEnv(2, render_mode="rgb_array", game=game)
-    with pytest.raises(ValueError, match=r"^render_mode must be 'ansi' or None, got 'human'$"):
+    with pytest.raises(TypeError, match=r"^render_mode must be 'ansi' or None, got 'human'$"):
         NavigationEnv(render_mode="human", game=game)
 
 
@@ -310,13 +345,51 @@ def test_rendering_is_a_line_per_environment(game: NavigationGame) -> None:
 
 
 def test_make_vec_finds_it_and_gymnasiums_wrappers_accept_it(tiny_data: Path) -> None:
-    register_environments()
-    envs = gymnasium.make_vec("SceneMem/R2R-v0", num_envs=4, data=tiny_data, max_steps=3)
+    options: dict[str, Any] = {"data": tiny_data, "features": False, "max_steps": 3}
+    envs = gymnasium.make_vec("scenemem/R2R-v0", num_envs=4, **options)
     assert isinstance(envs.unwrapped, NavigationVectorEnv)
-    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     recorded = RecordEpisodeStatistics(envs)
     recorded.reset(seed=0)
     for _ in range(3):
         infos = recorded.step(np.ones(4, dtype=np.int64))[4]
     assert infos["episode"]["l"].tolist() == [3] * 4
     recorded.close()
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
+
+
+def run_blocks(section: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The Python of a section of the page, on a small data folder instead of the houses; its names."""
+    monkeypatch.setitem(sys.modules, "scenemem.houses.build", SimpleNamespace(default_houses=lambda: data))
+    (text,) = [part for part in PAGE.split("\n## ") if part.startswith(section)]
+    code = "\n".join(re.findall(r"^```python\n(.+?)^```$", text, re.M | re.S))
+    names: dict[str, Any] = {}
+    exec(
+        compile(code.replace("DIR", str(data)).replace("objects", "tiny"), "docs/simulator.md", "exec"), names
+    )
+    return names
+
+
+def test_the_page_on_gymnasium_runs(tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_blocks("Gymnasium", tiny_trainable, monkeypatch)
+    assert names["observation"]["candidate_mask"].shape == (4,)
+    assert names["envs"].num_envs == 256
+
+
+def test_the_page_on_stable_baselines_runs_and_its_checker_is_content(
+    tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stable_baselines3", "sb3_contrib"):
+        pytest.importorskip(name, reason="needs pip install stable-baselines3 sb3-contrib")
+    names = run_blocks("Stable-Baselines3", tiny_trainable, monkeypatch)
+    model = names["model"]
+    assert model.num_timesteps == 512
+    assert {"r", "l", "sr", "spl"} <= model.ep_info_buffer[-1].keys()
+    masks = model.get_env().env_method("action_masks")
+    assert np.array_equal(np.stack(masks), names["envs"].venv.envs.unwrapped.action_masks())
+    checker: Any = importlib.import_module("stable_baselines3.common.env_checker")
+    checker.check_env(NavigationEnv(data=tiny_trainable, features=False))
+    rewards = model.get_env().step(np.zeros(16, dtype=np.int64))[1]
+    assert set(rewards.tolist()) <= {-2.0, 2.0}

@@ -37,7 +37,7 @@ close = torch.testing.assert_close
 def words() -> Instructions:
     """Three texts of 5, 2 and 4 words; the padding holds something."""
     mask = torch.arange(WORDS) < torch.tensor([5, 2, 4]).unsqueeze(1)
-    return Instructions(randn(3, WORDS, WIDTH), mask, randn(3, WIDTH), randn(3, WIDTH))
+    return Instructions(randn(3, WORDS, WIDTH), mask, randn(3, WIDTH), randn(3, WIDTH), mask.long())
 
 
 @pytest.fixture

@@ -18,25 +18,19 @@ from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import PathRule, R4RCounts, join_paths, path_pool, shortest_paths, write_r4r
 from scenemem.world.build import Positions, build_world, load_world
 from scenemem.world.graph import NONE, World
+from tests.agents.helpers import known_graph
 from tests.conftest import scan_from_graph
 
 
-def as_networkx(world: World) -> nx.Graph:
-    graph = nx.Graph()
-    graph.add_nodes_from(range(len(world.viewpoints)))
-    for here, (row, lengths) in enumerate(
-        zip(world.neighbour.tolist(), world.neighbour_length.tolist(), strict=True)
-    ):
-        graph.add_edges_from(
-            (here, there, {"metres": far}) for there, far in zip(row, lengths, strict=True) if there != NONE
-        )
-    return graph
+def everything(world: World) -> nx.Graph:
+    """The whole world as a graph."""
+    return known_graph(world, list(range(len(world.viewpoints))))
 
 
 def test_the_pool_is_what_networkx_finds(world: World) -> None:
     rule = PathRule(min_edges=2, max_edges=3, min_metres=4.5)
     expected = []
-    graph = as_networkx(world)
+    graph = everything(world)
     for source, paths in nx.all_pairs_dijkstra_path(graph, weight="metres"):
         for target, path in paths.items():
             metres = nx.path_weight(graph, path, "metres")
@@ -198,7 +192,7 @@ def test_the_file_holds_what_was_counted(corridors: World, tmp_path: Path) -> No
 
 
 def test_joined_paths_walk_along_edges(tiny_data: Path, world: World) -> None:
-    graph = as_networkx(world)
+    graph = everything(world)
     joined = list(join_paths(world, read_episodes(tiny_data / "r2r" / "R2R_train.json"), "R2R.json"))
     assert joined
     for e in joined:

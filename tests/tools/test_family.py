@@ -18,7 +18,7 @@ from tools.family_table import LONGER, PUBLISHED, agreement, difference, matched
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TASK = "r4r-captions"
-SYSTEMS = 11
+SYSTEMS = 10
 STANDS_IN = """#!{python}
 import json, os, pathlib, sys
 words = sys.argv[1:]

@@ -28,7 +28,15 @@ SYSTEMS = zoo.systems()
 ROWS = {**zoo.rows()}
 for _system in SYSTEMS.values():
     ROWS |= {f"{name}-as-published": preset for name, preset in _system.AS_PUBLISHED.items()}
-LONGEST = {"duet": 400}
+LIMITS = {
+    **dict.fromkeys(("oaam", "auxrn", "e-dropout"), (35, 36)),
+    **dict.fromkeys(("student-forcing", "rpa"), (20, 21)),
+    "duet": (15, 60),
+    "egp": (10, 40),
+    "active-perception": (15, 200),
+}
+"""Decisions and steps of published walks to learn from; the others have 10 and 11."""
+LONGEST = {"duet": 400, "egp": 310}
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -60,6 +68,8 @@ def test_a_system_is_a_short_file_with_a_shared_and_a_published_row(name: str) -
         assert getattr(own.model, setting) == getattr(basic.model, setting), setting
     for setting in ("iterations", "batch", "learning_rate", "weight_decay", "clip"):
         assert getattr(own.learning, setting) == getattr(basic.learning, setting), setting
+    learning = system.AS_PUBLISHED[name].learning
+    assert (learning.max_decisions, learning.max_steps) == LIMITS.get(name, (10, 11))
     # it uses only what is public, and has its place on the page of the family
     assert len(file.read_text(encoding="utf-8").splitlines()) <= LONGEST.get(name, 250)
     for module in imported_by(file):
@@ -82,7 +92,7 @@ def test_the_family_goes_on_every_task_as_the_basic_agent_does() -> None:
             assert (own.agent, own.model, own.learning.reward) == (row.agent, row.model, row.learning.reward)
             if row.walk == PRESETS["basic"].walk:
                 assert own.walk == basic.walk
-    low_level = dict.fromkeys(("pta-low", "rpa", "student-forcing"), "low_level_path")
+    low_level = dict.fromkeys(("rpa", "student-forcing"), "low_level_path")
     graphs = dict.fromkeys(("egp", "egp-revisits"), "best_ndtw")
     assert {"rcm": "goal", **graphs, **low_level} == R4R_LABELS
 
@@ -149,7 +159,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rcm", {"delta": -1.0}, "delta must be 0 or more, got -1.0"),
     ("rcm", {"action_width": 0}, "action_width must be 1 or more, got 0"),
     ("rpa", {"look_aheads": 0}, "look_aheads must be 1 or more, got 0"),
-    ("self-monitoring", {"tries": 0}, "tries must be 1 or more, got 0"),
     ("self-monitoring", {"action_width": -1}, "action_width must be 1 or more, got -1"),
     ("speaker-follower", {"action_width": -3}, "action_width must be 1 or more, got -3"),
 ]
@@ -174,20 +183,19 @@ def test_an_episode_walks_alike_whatever_walks_beside_it(name: str, setting: Set
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "restored"),
+    ("name", "restored"),
     [
-        ("self-monitoring", {"inference": "progress", "tries": 3}, {True, False}),  # hops and ways back
-        ("active-perception", {}, {True, False}),
-        ("fast-long", {}, {True}),
-        ("duet", {}, {True}),
-        ("egp", {}, {False}),
+        ("active-perception", {True, False}),  # hops and ways back
+        ("fast-long", {True}),
+        ("duet", {True}),
+        ("egp", {False}),
     ],
 )
 def test_coming_back_restores_the_state_or_updates_it(
-    name: str, changes: dict[str, Any], restored: set[bool], setting: Setting
+    name: str, restored: set[bool], setting: Setting
 ) -> None:
     """Where it is restored, what is decided at a place does not depend on the detour."""
-    agent = setting.loud(Agent, name, **changes)
+    agent = setting.loud(Agent, name)
     walk = setting.walk(agent, take_best if name == "fast-long" else roam(2))
     known: dict[tuple[int, int], torch.Tensor] = {}
     found = set()
@@ -221,7 +229,7 @@ def test_every_parameter_learns(name: str, setting: Setting) -> None:
 
 
 _BEGINNING = {f"encoder.initial_{name}.{kind}" for name in ("hidden", "cell") for kind in ("weight", "bias")}
-UNUSED = {"duet-as-published", "pta", "pta-low", "pta-as-published", "pta-low-as-published"}
+UNUSED = {"duet-as-published", "pta", "pta-as-published"}
 """Rows without a recurrent state, which does not begin with anything."""
 
 

@@ -15,13 +15,13 @@ from scenemem.agents.rollout import ACTION
 from scenemem.evaluation.metrics import ndtw
 from scenemem.learning.objectives import LOSSES, RewardConfig, a2c
 from scenemem.learning.speaker import steps_along, views_along
-from scenemem.models.navigator import InstructionEncoder, Observation, tiled
+from scenemem.models.navigator import Observation, tiled
 from scenemem.models.speaker import WordDecoder
 from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
 from scenemem.world.graph import NONE
 from scenemem.zoo import objectives
 from scenemem.zoo.auxrn import AUXILIARY, AuxRN
-from scenemem.zoo.encoders import OneWayEncoder, SpelledInstructions, TransformerEncoder, spelled
+from scenemem.zoo.encoders import OneWayEncoder, TransformerEncoder
 from scenemem.zoo.oaam import OAAM
 from scenemem.zoo.panoramic import FollowerState, action_taken, candidate_actions
 from scenemem.zoo.rcm import RCM
@@ -185,15 +185,11 @@ def test_words_are_kept_with_their_instructions(setting: Setting, monkeypatch: p
     agent = setting.agent("rcm")
     texts = ("go on", "walk past the table and stop at the second door", *setting.episodes.texts)
     whole = agent.read(texts)
-    assert isinstance(whole, SpelledInstructions)
     assert torch.equal(whole.repeat(2).tokens, whole.tokens.repeat(2, 1))
     monkeypatch.setattr(walker, "_READ_TOGETHER", 3)
     parts = agent.read(texts)
     for name in ("mask", "hidden", "cell", "tokens"):
         torch.testing.assert_close(getattr(parts, name), getattr(whole, name), atol=1e-5, rtol=1e-5)
-    plain = InstructionEncoder(9, 4, 6, 0.0, PAD)(torch.tensor([[1, 2]]), torch.tensor([2]))
-    with pytest.raises(TypeError, match="build it with a SpellingEncoder"):
-        spelled(plain)
 
 
 # OAAM
@@ -290,7 +286,7 @@ def test_the_losses_of_its_tasks_are_what_they_say(setting: Setting, retold: Wal
 
 
 def test_another_instruction_is_matched_with_every_walk(auxrn: AuxRN, retold: Walk) -> None:
-    words = spelled(retold.inputs.instructions).context[:, 0]
+    words = retold.inputs.instructions.context[:, 0]
     state = torch.zeros_like(words)
     for episode, _, hidden in retold.arrivals():  # the last one stays
         state[episode] = hidden

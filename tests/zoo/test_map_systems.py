@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,10 +20,9 @@ from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.duet import Duet, go_back
-from scenemem.zoo.egp import EGP
+from scenemem.zoo.egp import EGP, Edges, GraphNet, ProxyChannel, ProxyPlanner, pooled_edges
 from scenemem.zoo.objectives import BestNDTW, ReferenceIndex, ShortestDetour
 from scenemem.zoo.places import PlaceActions, SeenPlaces, first_of_cheapest
-from scenemem.zoo.planner import Edges, GraphNet, ProxyChannel, ProxyPlanner, pooled_edges
 from tests.agents.helpers import Roaming
 from tests.zoo.helpers import Setting, places_of, roam, way_over
 
@@ -52,7 +52,8 @@ def test_every_unvisited_place_is_there_once_and_knows_its_ways(seen: SeenPlaces
     torch.manual_seed(0)
     ways = torch.randn(*seen.of_way.shape, 3)
     memory, node, slot = seen.open_ways
-    mean, largest = (merge(ways[memory, node * slots + slot]) for merge in (seen.mean, seen.maximum))
+    open_ways = ways[memory, node * slots + slot]
+    mean, largest = seen.pooled(open_ways, "mean"), seen.pooled(open_ways, "amax")
     assert not seen.per_way(torch.randn(seen.viewpoint.shape))[seen.of_way == last].any()
     for row in range(len(seen.all)):
         known, nodes = _known(seen, row), places_of(seen.graph.viewpoint[row])
@@ -104,7 +105,7 @@ def test_where_everything_was_visited_no_place_is_left(seen: SeenPlaces) -> None
     closed, ways = SeenPlaces.of(graph), torch.randn(0, 3)
     rows, nodes = graph.viewpoint.shape
     assert closed.viewpoint.shape == (rows, 0)
-    assert closed.mean(ways).shape == closed.maximum(ways).shape == (rows, 0, 3)
+    assert closed.pooled(ways, "mean").shape == closed.pooled(ways, "amax").shape == (rows, 0, 3)
     assert closed.per_way(torch.zeros(rows, 0)).shape == closed.of_way.shape
     assert closed.positions(torch.zeros(rows)).shape == (rows, nodes, 7)
 
@@ -256,6 +257,21 @@ def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> 
         assert drawn == known | {(here, "stop")}
 
 
+@torch.no_grad()
+def test_a_visited_node_has_its_place_a_flag_the_state_if_it_is_here_and_the_instruction(
+    setting: Setting,
+) -> None:
+    agent = setting.loud(EGP, "egp")
+    point = setting.walk(agent, roam(1), learning=True).points[3]
+    graph, hidden = point.memory(), torch.randn(len(point.row), 16)
+    places, words = graph.column("place"), point.observations.instructions.hidden[point.row]
+    found = agent._visited(point, hidden, places)
+    for row, node in itertools.product(range(len(found)), range(places.shape[1])):
+        state = hidden[row] if node == int(graph.here[row]) else torch.zeros(16)
+        entered = torch.cat([places[row, node], torch.tensor([float(node == 0)]), state, words[row]])
+        torch.testing.assert_close(found[row, node], agent.enter(entered), rtol=1e-4, atol=1e-4)
+
+
 WIDTH, NODES, EDGES = 6, 5, 9
 
 
@@ -281,7 +297,11 @@ def test_edges_between_proxies_are_sums_over_the_edges_of_their_nodes() -> None:
     for row in range(2):
         for u, v, feature in _drawn(edges, row):
             expected[row] += share[row, :, None, u, None] * share[row, None, :, v, None] * feature
-    torch.testing.assert_close(pooled_edges(share, edges).view(2, 3, 3, WIDTH), expected)
+    pooled = pooled_edges(share, edges)
+    assert pooled.mask.all()
+    for row, u, v in itertools.product(range(2), range(3), range(3)):
+        assert (int(pooled.source[row, 3 * u + v]), int(pooled.target[row, 3 * u + v])) == (u, v)
+        torch.testing.assert_close(pooled.feature[row, 3 * u + v], expected[row, u, v])
 
 
 def test_messages_are_those_of_the_equations() -> None:
@@ -306,25 +326,15 @@ def test_messages_are_those_of_the_equations() -> None:
 
 def test_every_proxy_is_a_mean_of_nodes() -> None:
     nodes, exists, edges = _graph(4)
-    share = ProxyChannel(WIDTH, small=4, proxies=3, steps=2).assignment(nodes, exists, edges)
+    share = ProxyChannel(WIDTH, proxies=3, steps=2, small=4).assignment(nodes, exists, edges)
     assert share.shape == (2, 3, NODES)
     torch.testing.assert_close(share.sum(dim=2), torch.ones(2, 3))
     assert torch.equal(share > 0, exists.unsqueeze(1).expand_as(share)), "absent nodes have no share"
 
 
-def test_a_complete_graph_is_one_with_all_edges() -> None:
-    torch.manual_seed(3)
-    nodes, pairs = torch.randn(2, 3, WIDTH), torch.randn(2, 3, 3, WIDTH)
-    everyone, number = torch.ones(2, 3, dtype=torch.bool), torch.arange(3)
-    source, target = number.repeat_interleave(3).expand(2, -1), number.repeat(3).expand(2, -1)
-    edges = Edges(source, target, torch.ones(2, 9, dtype=torch.bool), pairs.flatten(1, 2))
-    net = GraphNet(WIDTH, steps=2)
-    torch.testing.assert_close(net.complete(nodes, pairs), net(nodes, everyone, edges))
-
-
 def test_numbers_of_nodes_and_edges_and_padding_do_not_matter() -> None:
     nodes, exists, edges = _graph(2)
-    planner = ProxyPlanner(WIDTH, channels=2, proxies=3, small=4, steps=2)
+    planner = ProxyPlanner(WIDTH, channels=2, proxies=3, steps=2)
     expected, pad = planner(nodes, exists, edges), torch.nn.functional.pad
     order, shuffled = torch.randperm(NODES), torch.randperm(EDGES)
     number = order.argsort()

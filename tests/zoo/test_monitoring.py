@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents.agent import ActionSpace, Agent, Arrival, LocalActions
+from scenemem.agents.agent import Agent, LocalActions
 from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest
 from scenemem.agents.walker import collect, take_best
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import NONE, Pose, World
+from scenemem.world.graph import NONE, World
 from scenemem.zoo import objectives
-from scenemem.zoo.fast import Fast, FastConfig, walked_routes
-from scenemem.zoo.panoramic import ProgressMonitor
+from scenemem.zoo.fast import FastConfig
+from scenemem.zoo.panoramic import ProgressMonitor, candidate_actions
 from scenemem.zoo.regretful import MARKS, Regretful, RememberingActions
-from scenemem.zoo.search import END, AcceptActions, SearchActions
+from scenemem.zoo.search import END, SearchActions
 from scenemem.zoo.self_monitoring import SelfMonitoring
-from tests.zoo.helpers import Setting, Walk, places_of, roam, way_over, with_heads
+from tests.zoo.helpers import Setting, places_of, roam, way_over
 
 
-class _Chooses:
-    """A policy without a network; with a progress for every place it writes it where it comes to."""
+class _First:
+    """A policy without a network: always the first option."""
 
-    def __init__(self, choose: Callable[[DecisionRequest], Tensor], progress: Tensor | None = None) -> None:
-        self._choose, self._progress = choose, progress
-
-    def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> None:
-        if self._progress is not None:
-            progress = self._progress[pose.viewpoint[arrival.episodes]].unsqueeze(1)
-            space.memory.write("progress", progress, arrival.episodes)
+    def observe(self, *_: object) -> None:
+        pass
 
     def decide(self, request: DecisionRequest, *_: object) -> tuple[Tensor, None]:
-        return self._choose(request), None
+        return request.options.int().argmax(dim=1), None
 
 
 # Self-Monitoring
@@ -84,6 +75,18 @@ def test_the_monitor_reads_padded_words_alike() -> None:
         monitor(torch.rand(4, 10), hidden, seen, cell)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["self-monitoring", "self-monitoring-as-published"])
+def test_only_the_published_core_drops_embedded_actions(name: str, setting: Setting) -> None:
+    agent = setting.loud(SelfMonitoring, name, dropout=0.5).train()
+    seen = setting.walk(agent, roam()).seen[0]
+    actions = candidate_actions(seen.candidates, seen.feature_mask)
+    expected = agent.embed(actions) if name == "self-monitoring" else agent.updater.embed(actions)
+    if name != "self-monitoring":
+        expected = expected * seen.mask("embedded_action").unsqueeze(1)
+    torch.testing.assert_close(agent.embedded(seen), expected)
+
+
 @pytest.mark.parametrize("name", ["self-monitoring", "self-monitoring-as-published", "regretful"])
 def test_words_progress_and_regret_are_shown(name: str, setting: Setting) -> None:
     walk = setting.walk(setting.loud(SelfMonitoring, name), roam())
@@ -95,59 +98,6 @@ def test_words_progress_and_regret_are_shown(name: str, setting: Setting) -> Non
     regret = second.numbers.get("regret")
     assert (regret is not None) == (name == "regretful")
     assert regret is None or 0 < float(regret.min()) < float(regret.max()) < 1
-
-
-# progress inference
-
-
-def _tried(
-    world: World, start: int, scores: Tensor, progress: Tensor, decisions: int, tries: int
-) -> list[int]:
-    """The walk of progress inference, one step after the other."""
-    walk, base, stop = [start], start, scores.shape[1] - 1
-    for _ in range(decisions):
-        tried: dict[int, float] = {}  # progress of the places tried
-        while True:
-            near = dict(enumerate(places_of(world.neighbour[base])))
-            options = [slot for slot, place in near.items() if place not in tried] + [stop]
-            choice = max(options, key=lambda slot: float(scores[base, slot]))
-            if choice == stop:
-                return walk
-            place = near[choice]
-            tried[place] = float(progress[place])
-            walk.append(place)
-            if tried[place] > float(progress[base]):
-                break
-            if len(tried) < min(tries, len(near)):
-                walk.append(base)
-                continue
-            best = max(tried, key=lambda place: tried[place])
-            walk += way_over(world, set(walk), place, best)
-            place = best
-            break
-        base = place
-    return walk
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), tries=st.integers(1, 5), decisions=st.integers(1, 5))
-def test_progress_inference_walks_as_the_plain_one(
-    seed: int, tries: int, decisions: int, world: World, episodes: EpisodeSet
-) -> None:
-    random = torch.Generator().manual_seed(seed)
-    scores = torch.rand(len(world.viewpoints), world.neighbour.shape[1] + 1, generator=random)
-    scores[:, -1] -= 0.3
-    progress = torch.rand(len(world.viewpoints), generator=random)
-
-    def likeliest(request: DecisionRequest) -> Tensor:
-        here = scores[request.viewpoint[:, -1]]
-        return here.masked_fill(~request.options, -torch.inf).argmax(dim=1)
-
-    some = episodes.select(range(0, len(episodes), 9))
-    space = AcceptActions(world, len(some), decisions, tries=tries)
-    rollout = collect(world, some, space, _Chooses(likeliest, progress), max_steps=200)
-    for walked, start in zip(rollout.walked, some.start.tolist(), strict=True):
-        assert places_of(walked) == _tried(world, start, scores, progress, decisions=decisions, tries=tries)
 
 
 # Regretful
@@ -183,9 +133,8 @@ def test_scores_are_those_of_the_equations(name: str, setting: Setting) -> None:
 @pytest.mark.parametrize("block", [False, True])
 def test_a_step_back_is_not_repeated_at_once(block: bool, world: World, episodes: EpisodeSet) -> None:
     some, again = episodes.select(range(0, len(episodes), 7)), False
-    policy = _Chooses(lambda request: request.options.int().argmax(dim=1))  # back and forth
     space = RememberingActions(world, len(some), 12, block=block)
-    rollout = collect(world, some, space, policy, max_steps=40)
+    rollout = collect(world, some, space, _First(), max_steps=40)  # back and forth
     table = rollout.decisions[ACTION]
     for row, (episode, step) in enumerate(zip(table.episode.tolist(), table.step.tolist(), strict=True)):
         walk = rollout.viewpoint[episode].tolist()
@@ -200,19 +149,15 @@ def test_a_step_back_is_not_repeated_at_once(block: bool, world: World, episodes
 # Tactical Rewind: the search
 
 DECISIONS = 6
-RERANKED = "fast-long-reranked"
 
 
-def _searched(
-    world: World, scores: dict[int, list[float]], start: int, *, mean: bool, long: bool
-) -> list[int]:
+def _searched(world: World, scores: dict[int, list[float]], start: int, *, long: bool) -> list[int]:
     """The walk of one search.  scores: the follower's at every place, stop last"""
     walk, here = [start], start
-    route = {start: (0.0, 0)}  # sum and decisions up to each place
+    route = {start: 0.0}  # the sum up to each place
 
     def value(place: int, slot: int) -> float:
-        total, depth = route[place]
-        return (total + scores[place][slot]) / (depth + 1 if mean else 1)
+        return route[place] + scores[place][slot]
 
     for _ in range(DECISIONS):
         frontier = {
@@ -232,7 +177,7 @@ def _searched(
         walk += way_over(world, route, here, place)
         here = int(world.neighbour[place, slot])
         walk.append(here)
-        route[here] = route[place][0] + scores[place][slot], route[place][1] + 1
+        route[here] = value(place, slot)
     return walk + (
         way_over(world, route, here, max(route, key=lambda place: value(place, -1))) if long else []
     )
@@ -242,11 +187,10 @@ def _searched(
     ("name", "changes"),
     [
         ("fast", {}),
-        ("fast", {"priority": "log_probabilities", "mean": True}),
+        ("fast", {"priority": "log_probabilities"}),
         ("fast-as-published", {}),
         ("fast-over-basic", {}),
         ("fast-long", {}),
-        ("fast-long", {"mean": True}),
         ("speaker-follower-search", {}),
     ],
 )
@@ -260,7 +204,7 @@ def test_the_search_walks_as_the_plain_one(name: str, changes: dict[str, Any], s
             rows = memory.columns["scores"][episode].tolist()
             scores = dict(zip(places_of(memory.node[episode]), rows, strict=False))
             walked = places_of(walk.rollout.walked[episode])
-            assert walked == _searched(setting.world, scores, start, mean=agent.config.mean, long=long)
+            assert walked == _searched(setting.world, scores, start, long=long)
             jumps += len(set(walked)) < len(walked)
         assert not long or walk.rollout.decisions.keys() == {GLOBAL, END}
     assert jumps > 0, "some walks came back"
@@ -275,78 +219,3 @@ def test_it_learns_as_a_local_agent(name: str, setting: Setting) -> None:
     assert FastConfig().search == "none"
     if name == "fast-over-basic":  # it can begin with the weights of a trained one
         assert agent.state_dict().keys() == setting.loud(Agent, "basic").state_dict().keys()
-
-
-# Tactical Rewind: the re-ranker
-
-
-def _numbers(depth: int, sums: Tensor, progress: Tensor) -> list[float]:
-    """Decisions, then sum and mean of logits and of log-probabilities (2,), and progress."""
-    means = sums / (depth + 1)
-    return [depth, *torch.stack([sums, means], dim=1).flatten().tolist(), float(progress)]
-
-
-def _both(logits: Tensor) -> Tensor:
-    """Logits and log-probabilities  (..., K + 1)  ->  (..., 2, K + 1)"""
-    return torch.stack([logits, logits.log_softmax(dim=-1)], dim=-2)
-
-
-@torch.no_grad()
-def test_the_re_ranker_reads_the_numbers_of_every_route(setting: Setting) -> None:
-    """Those of a search: the sums of scores from the start to every node. Fresh, it ranks by logits."""
-    agent, compared = setting.loud(Fast, RERANKED), 0
-    point = setting.walk(agent, take_best, max_decisions=3).points[-1]
-    graph = point.memory()
-    scores, parent, progress = (graph.column(name) for name in ("scores", "parent", "progress"))
-    for row, numbers in enumerate(agent.route_numbers(point).tolist()):
-        known, routes = places_of(graph.viewpoint[row]), dict[int, list[int]]()
-        both = dict(zip(known, _both(scores[row]), strict=False))
-        for node, place in enumerate(known):
-            route = routes[place] = [*routes.get(round(float(parent[row, node, 0])), []), place]
-            sums = both[place][:, -1].clone()
-            for here, there in pairwise(route):
-                sums += both[here][:, setting.world.neighbour[here].tolist().index(there)]
-            expected = _numbers(len(route) - 1, sums, progress[row, node, 0])
-            assert numbers[node] == pytest.approx(expected, rel=1e-3, abs=1e-3)
-            compared += len(route) - 1
-    assert compared > 0
-    assert setting.agent(RERANKED).network.state_dict()["rank.weight"].tolist() == [[0, 1, 0, 0, 0, 0]]
-
-
-@pytest.fixture(scope="module")
-def ranked(setting: Setting) -> Walk:
-    """A local walk to learn from."""
-    return setting.walk(setting.loud(Fast, RERANKED), roam(), learning=True)
-
-
-def test_a_re_ranker_of_logits_changes_no_walk(setting: Setting) -> None:
-    plain, ranked = (setting.loud(Fast, name, seed=2) for name in ("fast-long", RERANKED))
-    ranked.load_state_dict({**plain.state_dict(), "rank.weight": torch.eye(6)[1:2]})
-    walks = [setting.walk(agent, take_best, max_decisions=DECISIONS).rollout for agent in (plain, ranked)]
-    assert torch.equal(walks[0].walked, walks[1].walked)
-
-
-def test_local_walks_have_the_same_numbers(ranked: Walk) -> None:
-    table, progress = ranked.rollout.decisions[ACTION], ranked.heads["progress"].detach()
-    logits = table.logits.detach()
-    numbers, both = walked_routes(ranked.rollout, logits, progress), _both(logits)
-    along = torch.zeros(len(numbers), 2)
-    for row in table.order.argsort(stable=True).tolist():
-        episode, step = int(table.episode[row]), int(table.step[row])
-        expected = _numbers(step, along[episode] + both[row, :, -1], progress[episode, step])
-        assert numbers[episode, step].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
-        along[episode] += both[row, :, int(table.choice[row])]
-
-
-def test_places_at_the_goal_rank_above_others(setting: Setting, ranked: Walk) -> None:
-    rollout, losses = ranked.rollout, []
-    rank = torch.randn(rollout.alive.shape, generator=torch.Generator().manual_seed(1))
-    found = objectives.rank_pairs(with_heads(rollout, rank=rank), setting.context(rollout))
-    table = rollout.decisions[ACTION]
-    metres = setting.world.geodesic(rollout.viewpoint, setting.episodes.goal.unsqueeze(1))
-    for episode, ranks in enumerate(rank.tolist()):
-        steps = set(table.step[table.episode == episode].tolist())
-        near = {step for step in steps if float(metres[episode, step]) < 3}
-        losses += [max(0.0, 1 - ranks[one] + ranks[other]) for one in near for other in steps - near]
-    assert losses
-    assert float(found) == pytest.approx(sum(losses) / len(losses), rel=1e-4)

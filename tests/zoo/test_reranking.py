@@ -141,7 +141,7 @@ def test_an_agent_that_may_not_move_has_nothing_to_choose(setting: Setting) -> N
 
 def test_everything_walked_is_counted_whatever_the_batch(agent: TrainedAgent, setting: Setting) -> None:
     world, episodes, together = setting.world, setting.episodes, _reranked(agent, 4)
-    walker, answer = reranking.CandidateWalker(together), together.walk(episodes)
+    answer, walker = together.walk(episodes), _reranked(agent, 4)
     walks = walk_split(walker, episodes, batch_size=5)
     assert list(map(places_of, walks.viewpoint)) == walks_of(answer)
     assert torch.equal(walks.jumps, answer.jumps)

@@ -11,7 +11,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "data features": ("data", "data_features", "convert a TSV or HDF5 feature file to a mapped store"),
     "data captions": ("data", "data_captions", "build view features from captions of the views"),
     "data objects": ("data", "data_objects", "build view features from object and room annotations"),
-    "data join": ("data", "data_join", "join feature stores into a union of tracks"),
     "data images": ("data", "data_images", "build view features from pictures with an image encoder"),
     "train": ("train", "parse", "train an agent from a preset"),
     "eval": ("evaluate", "eval_run", "walk an agent over a split and print its metrics"),

@@ -30,12 +30,12 @@ from rich.table import Column, Table
 from tyro.conf import Positional, arg
 
 from scenemem.errors import UserError
-from scenemem.registry import loaded_plugins, suggestion
+from scenemem.registry import loaded_plugins
 
 if TYPE_CHECKING:  # listing the commands must not take the second that torch takes
-    from scenemem.api import LoadedAgent
     from scenemem.formats.folder import DataFolder
     from scenemem.runs.loop import TrainingStatus
+    from scenemem.runs.opened import LoadedAgent
 
 console = Console(stderr=True)
 """Progress and messages for people go to standard error; results go to standard output."""
@@ -83,11 +83,10 @@ class OpenFlags:
     """the last weights of a run, or those that did best on its selection split"""
     threads: Threads = 1
 
-    def check(self, *runs: Path) -> None:
-        """Refuse what is impossible and runs that are not there, before anything slow begins."""
+    def open(self, *runs: Path) -> DataFolder:
+        """The data of some runs; what is impossible is refused before anything slow begins."""
         use_threads(self.threads)
-        for run in runs:
-            check_run(run, self.data, self.checkpoint)
+        return open_data(self.data, *runs, checkpoint=self.checkpoint)
 
 
 @dataclass(frozen=True)
@@ -97,23 +96,19 @@ class WalkFlags(OpenFlags):
     device: str = "cpu"
     """where to compute: cpu or cuda"""
 
-    def check(self, *runs: Path) -> None:
-        """Refuse what is impossible and runs that are not there, before anything slow begins."""
+    def open(self, *runs: Path) -> DataFolder:
+        """The same, on a device."""
         from scenemem.learning.distributed import check_device
 
-        super().check(*runs)
         check_device(self.device)
+        return super().open(*runs)
 
-    def agent(self, run: Path, split: str) -> LoadedAgent:
-        """The agent of a run; the split is checked before it is loaded."""
-        from scenemem import api
+    def load(self, *runs: Path) -> dict[str, LoadedAgent]:
+        """The agents of some runs, by name."""
+        from scenemem.runs.opened import open_runs
 
-        self.check(run)
-        folder = open_data(self.data)
-        check_split(folder, task_of(run), split)
-        return api.load(
-            run, data=folder.root, checkpoint=self.checkpoint, device=self.device, progress=progress_bar
-        )
+        folder = self.open(*runs)
+        return open_runs(runs, folder, self.checkpoint, progress_bar, self.device)
 
 
 Opening = Annotated[OpenFlags, arg(name="")]
@@ -279,52 +274,50 @@ def _time_left(seconds: float, done: int, left: int) -> str:
 
 
 @contextmanager
-def training_bars(
-    names: Iterable[str], metric: str, *, unit: str = "episodes", shown: bool = True
-) -> Iterator[Callable[[str, TrainingStatus], None]]:
-    """Report on trainings: a bar each on a terminal, else a plain line now and then.
+def training_bar(
+    name: str, metric: str, *, unit: str = "episodes", shown: bool = True
+) -> Iterator[Callable[[TrainingStatus], None]]:
+    """Report on a training: a bar on a terminal, else a plain line now and then.
 
     Both have count, remaining time, speed, losses and the last validation; yields the function to call with
-    the name and the status of a run.
+    the status of every step.
     """
     if not shown or not console.is_terminal:
-        yield _TrainingLines(metric, unit) if shown else lambda _name, _status: None
+        yield _training_lines(name, metric, unit) if shown else lambda _: None
         return
     columns: list[str | ProgressColumn] = ["[bold]{task.description}"]
     columns += [MofNCompleteColumn(table_column=Column(no_wrap=True))]
     columns += [TimeRemainingColumn(table_column=Column(no_wrap=True))]
     columns += [BarColumn()] if console.width >= _WIDE else []
     columns += ["{task.fields[facts]}"] if console.width >= _MIDDLE else []
-    with Progress(*columns, console=console) as bars:
-        tasks = {name: bars.add_task(name, total=None, facts="") for name in names}
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None, facts="")
 
-        def watch(name: str, status: TrainingStatus) -> None:
+        def watch(status: TrainingStatus) -> None:
             facts = "  ".join(_facts(status, metric, unit))
-            bars.update(tasks[name], completed=status.iteration, total=status.iterations, facts=facts)
+            bar.update(task, completed=status.iteration, total=status.iterations, facts=facts)
 
         yield watch
 
 
-class _TrainingLines:
-    """A line per run: at its first step, every half minute, after a validation and at its end."""
+def _training_lines(name: str, metric: str, unit: str) -> Callable[[TrainingStatus], None]:
+    """Print a line at the first step, every half minute, after a validation and at the end."""
+    began, first, printed, validation = time.monotonic(), 0, -LINE_EVERY, None
 
-    def __init__(self, metric: str, unit: str) -> None:
-        self._metric, self._unit = metric, unit
-        self._begun: dict[str, tuple[float, int]] = {}  # time and step of the first status of a run
-        self._printed: dict[str, tuple[float, Any]] = {}  # time and validation of its last line
-
-    def __call__(self, name: str, status: TrainingStatus) -> None:
+    def watch(status: TrainingStatus) -> None:
+        nonlocal began, first, printed, validation
         now, left = time.monotonic(), status.iterations - status.iteration
-        began, first = self._begun.setdefault(name, (now, status.iteration))
-        printed, validation = self._printed.get(name, (-LINE_EVERY, None))
+        if not first:
+            began, first = now, status.iteration
         if left and now - printed < LINE_EVERY and status.validation == validation:
             return
-        self._printed[name] = now, status.validation
-        facts = [f"{name}: step {status.iteration:,} of {status.iterations:,}"]
-        facts += _facts(status, self._metric, self._unit)
+        printed, validation = now, status.validation
+        facts = [f"{name}: step {status.iteration:,} of {status.iterations:,}", *_facts(status, metric, unit)]
         if left and status.iteration > first:
             facts.append(_time_left(now - began, status.iteration - first, left))
         say(", ".join(facts))
+
+    return watch
 
 
 def _facts(status: TrainingStatus, metric: str, unit: str) -> list[str]:
@@ -350,47 +343,21 @@ def use_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def open_data(data: Path | None, *, quiet: bool = False) -> DataFolder:
-    """The data folder a command works on: the one named with ``--data``, else the embedded houses."""
+def open_data(
+    data: Path | None, *runs: Path, checkpoint: Literal["best", "last"] = "last", quiet: bool = False
+) -> DataFolder:
+    """The data folder a command works on: the one named with ``--data``, else the embedded houses.
+
+    Runs that are not there, or were trained on other data, are refused before anything slow begins.
+    """
     from scenemem.runs.experiment import open_data as opened
 
+    if runs:
+        from scenemem.runs.folder import RunFolder
+        from scenemem.runs.opened import check_run
+
+        for run in runs:
+            check_run(RunFolder(run), checkpoint, houses=data is None)
     if data is None and not quiet:
         say("no --data: the embedded houses are used; name --data DIR for other data")
     return opened(data, progress_bar)
-
-
-def check_run(path: Path, data: Path | None, checkpoint: Literal["best", "last"] = "last") -> None:
-    """Refuse a folder without a run or checkpoint, and a run on a data folder when none is named."""
-    from scenemem.houses.house import ENCODER
-    from scenemem.runs.folder import RunFolder
-
-    run = RunFolder(path)
-    learned_from = run.describe().get("data", {})
-    if not run.checkpoint(checkpoint).is_file():
-        raise UserError(f"{path} has no {checkpoint} checkpoint yet; let it train on with --resume")
-    if data is None and learned_from.get("features", ENCODER) != ENCODER:
-        folder = f" in '{learned_from['folder']}'" if "folder" in learned_from else ""
-        raise UserError(
-            f"{path} was trained on '{learned_from['features']}'{folder}, not on the embedded houses; "
-            "name that data folder with --data DIR"
-        )
-
-
-def task_of(run: Path) -> str:
-    """The task that a run was trained on."""
-    from scenemem.runs.folder import RunFolder
-
-    return str(RunFolder(run).describe()["preset"]["data"]["task"])
-
-
-def check_split(folder: DataFolder, task: str, split: str, *, run: bool = True) -> None:
-    """Refuse a split that a data folder does not have; the message lists those it has."""
-    from scenemem.formats.folder import SPLITS
-
-    there = [one for one in SPLITS if folder.episodes(task, one).is_file()]
-    if run and "train" in there:
-        there.append("dev_unseen")
-    if split not in there and not folder.episodes(task, split).is_file():
-        raise UserError(
-            f"{folder.root} has no split '{split}' of {task}; {suggestion(split, dict.fromkeys(there))}"
-        )

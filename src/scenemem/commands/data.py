@@ -16,19 +16,11 @@ from scenemem.features.captions import CaptionConfig, build_caption_features
 from scenemem.features.images import build_image_features, open_encoder
 from scenemem.features.objects import build_object_features
 from scenemem.features.pictures import DrawnHouses, PictureFiles
-from scenemem.features.store import (
-    CAPTIONS,
-    JOINT,
-    convert_features,
-    covered_scans,
-    join_stores,
-    store_name,
-)
+from scenemem.features.store import CAPTIONS, convert_features, covered_scans, store_name
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import VIEWS, StoreInfo
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
-from scenemem.presets import PRESETS
 from scenemem.runs.data_check import FolderReport, Problem, Readiness, inspect_folder
 from scenemem.tasks.paths import R4RCounts, write_r4r
 from scenemem.world.build import Positions, load_world
@@ -88,7 +80,7 @@ def data_check(data: Data = None, *, json: Json = False) -> None:
         for title, states in (("track", report.tracks), ("task", report.tasks))
         if states
     ]
-    show(json, report, _contents(report), *ready, _presets_line(report))
+    show(json, report, contents(report), *ready)
     if report.problems:
         raise UserError(f"{len(report.problems)} problem(s) found; see the list above")
 
@@ -209,26 +201,13 @@ def data_objects(stores: Stores, oracle: bool = True) -> None:
     stores.show(built)
 
 
-def data_join(names: Annotated[tuple[str, ...], Positional], stores: Stores, name: str | None = None) -> None:
-    """Join feature stores column by column into a union of tracks.
-
-    Args:
-        names: feature stores with the same viewpoints, e.g. captions objects.
-        name: of the union; the names joined with + when not given.
-    """
-    name = name or JOINT.join(names)
-    files = {store: stores.source.feature_file(store) for store in names}
-    with progress_bar("joining viewpoints") as progress:
-        info = join_stores(files, stores.file(name), progress)
-    stores.show({name: info})
-
-
 def data_images(
     stores: Stores,
     encoder: str,
     images: Path | None = None,
     name: str = "images",
     batch: int = VIEWS,
+    scans: tuple[str, ...] = (),
     device: str = "cpu",
 ) -> None:
     """Build view features from pictures with an image encoder; the same command goes on after a kill.
@@ -239,17 +218,20 @@ def data_images(
             without it the embedded houses are drawn.
         name: of the store.
         batch: most pictures encoded at once.
+        scans: only these buildings.
         device: where the encoder runs: cpu, cuda, cuda:1, mps.
     """
     source, target = stores.source, stores.file(name)
     pictures = DrawnHouses(source) if images is None else PictureFiles(images)
     chosen = open_encoder(encoder, device)
     with progress_bar("encoding viewpoints") as progress:
-        info = build_image_features(source, target, pictures, chosen, batch=batch, progress=progress)
+        info = build_image_features(
+            source, target, pictures, chosen, batch=batch, scans=scans, progress=progress
+        )
     stores.show({name: info})
 
 
-def _contents(report: FolderReport) -> Table:
+def contents(report: FolderReport) -> Table:
     """What a data folder holds, and everything that is wrong with it."""
     rows = [("scans", f"{report.scans:,}")]
     rows += [("viewpoints", f"{report.viewpoints:,} included, {report.isolated:,} without an edge")]
@@ -261,9 +243,14 @@ def _contents(report: FolderReport) -> Table:
     if report.path_pool is not None:
         rows.append(("path pool", f"{report.path_pool:,} pairs in the training scans"))
     for store in report.features:
-        covers = "all viewpoints" if store.complete else f"only {store.viewpoints:,} viewpoints"
+        covers = (
+            "all viewpoints"
+            if store.complete
+            else (f"only {store.viewpoints:,} viewpoints ({store.buildings} whole buildings)")
+        )
         track = f"track {store.track}" if store.track else "no track: built by hand"
-        rows.append((f"features '{store.name}'", f"{store.width:,} columns, {covers}, {track}"))
+        about = f"{store.width:,} columns, {covers}, {track}, sha256 {store.sha256[:16]}"
+        rows.append((f"features '{store.name}'", about))
     rows += [(what, f"{records:,} records") for what, records in report.annotations.items()]
     rows += [(f"folder '{name}'", "[dim]not looked into by any command[/]") for name in report.unknown]
     rows += [("[bold red]problem[/]", _place_and_reason(problem)) for problem in report.problems]
@@ -291,15 +278,3 @@ def _worded(state: Readiness) -> str:
     if state.worse_without:
         return f"can be built, better with {', '.join(state.worse_without)}"
     return "can be built"
-
-
-def _presets_line(report: FolderReport) -> str:
-    """The number of presets that can be trained now, and what the others wait for."""
-    waiting: dict[str, list[str]] = {}
-    for preset, need in report.needs.items():
-        waiting.setdefault(need, []).append(preset)
-    text = f"{len(PRESETS) - len(report.needs)} of {len(PRESETS)} presets can be trained here"
-    for need, presets in waiting.items():
-        more = f" and {len(presets) - 1} more" if len(presets) > 1 else ""
-        text += f"\n  {presets[0]}{more}: waiting for {need}"
-    return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import signal
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,20 +12,15 @@ from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands import console
 from scenemem.commands.console import METRICS, open_data, progress_bar, say, say_next
 from scenemem.errors import Interrupted
-from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
-from scenemem.houses.house import read_plan
-from scenemem.houses.pictures import draw_map, draw_panorama
 from scenemem.presets import PRESETS
 from scenemem.runs.comparison import METRICS as COLUMNS
 from scenemem.runs.config import changed
-from scenemem.runs.opened import OpenedRun, evaluate_scripted, open_run
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.opened import LoadedAgent, evaluate_scripted, open_run
 from scenemem.runs.pages import report_on
-from scenemem.runs.training import train_side_by_side
+from scenemem.runs.training import Settings, run_training
 from scenemem.runs.weights import find_run
-from scenemem.tasks.episode_set import load_split
-from scenemem.viewer.pages import Section, picture_section
-from scenemem.world.build import load_world
 
 SPLITS = ("val_seen", "val_unseen")
 TRAINED = ("basic", "ssm")
@@ -40,26 +34,28 @@ EXPECT = (
 
 
 def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, replays: bool = True) -> None:
-    """Build the embedded houses, train two agents side by side, and evaluate them in houses they never saw.
+    """Build the embedded houses, train two agents, and evaluate them in houses they never saw.
 
     A demo that was interrupted goes on where it stopped; one that is finished only evaluates again.
 
     Args:
-        out: folder for runs, pictures and the report.
+        out: folder for runs and the report.
         iterations: training steps of each agent; after a few hundred ssm comes near the goal more often, and
             more make both better.
         seed: of weights, batches, dropout, sampling and the random agent.
         replays: write replays of telling episodes, both agents side by side, beside the report.
     """
-    torch.set_num_threads(1)  # two that wait for each other beside another program are far slower
+    torch.set_num_threads(1)  # threads that wait for each other beside another program are far slower
     folder = open_data(None, quiet=True)
     pause = max(1, iterations // 4)  # four validations
     short = {"learning": {"iterations": iterations}, "selection": {"every": pause, "save_every": pause}}
-    presets = {name: changed(PRESETS[name], short) for name in TRAINED}
-    say(f"Two agents learn side by side, {iterations} steps each, and then walk houses they never saw.")
+    say(f"Two agents learn, {iterations} steps each, and then walk houses they never saw.")
+    runs = {name: RunFolder(out / "runs" / f"{name}-{seed}") for name in TRAINED}
     try:
-        with console.training_bars(TRAINED, "sr") as watch:
-            runs = train_side_by_side(presets, folder, out / "runs", seed, watch)
+        for name, run in runs.items():
+            with console.training_bar(name, "sr") as watch:
+                settings = Settings(name, changed(PRESETS[name], short), seed)
+                run_training(settings, folder, run, resume=True, watch=watch)
     except KeyboardInterrupt as stopped:
         kept = f"what was learnt is kept in {out / 'runs'}, and the same command goes on from there"
         raise Interrupted(f"interrupted; {kept}", getattr(stopped, "number", signal.SIGINT)) from None
@@ -73,19 +69,17 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         out / "report.html",
         splits=SPLITS,
         references=references,
-        more=[_drawn_route(folder, out)],
         replays=replays,
-        remark=say,
         progress=progress_bar,
     )
-    say(f"The report: {page}; the route in it: {out / 'route.svg'}")
+    say(f"The report: {page}")
     say_next("view", runs["ssm"].root, runs["basic"].root)
     needed = "" if find_spec("uvicorn") else "needs: pip install 'scenemem[serve]'"
     say_next("serve", runs["ssm"].root, note=needed)
 
 
 def _evaluate(
-    folder: DataFolder, opened: dict[str, OpenedRun], split: str, seed: int
+    folder: DataFolder, opened: dict[str, LoadedAgent], split: str, seed: int
 ) -> dict[str, dict[str, float]]:
     """Walk every agent over a split, print the table and return the scores of the agents without a run."""
     scripted = {name: evaluate_scripted(name, folder, "r2r", split, seed, progress_bar) for name in SCRIPTED}
@@ -97,21 +91,3 @@ def _evaluate(
     title = f"houses {split}: {scripted['expert'].n} instructions"
     console.print_whole(title, ("agent", *(METRICS[name][0] for name in COLUMNS)), rows)
     return {name: found.metrics for name, found in scripted.items()}
-
-
-def _drawn_route(folder: DataFolder, out: Path) -> Section:
-    """The map of the first unseen house with its first route, and what one sees at the start."""
-    world = load_world(folder.connectivity)
-    episodes = load_split(folder, world, "r2r", "val_unseen")
-    start = int(episodes.start[0])
-    scan = world.scans[int(world.scan_of[start])]
-    house = read_plan(folder.root, scan)
-    first = start - int(world.local[start])
-    route = [int(place) - first for place in episodes.path[0] if int(place) >= 0]
-    drawing, picture = draw_map(house, route=route), io.BytesIO()
-    draw_panorama(house, route[0]).save(picture, format="PNG")
-    with atomic_file(out / "route.svg") as partial:
-        partial.write_text(drawing, encoding="utf-8")
-    with atomic_file(out / "panorama.png") as partial:
-        partial.write_bytes(picture.getvalue())
-    return picture_section(f"A route through {scan}", episodes.texts[0], drawing, picture.getvalue())

@@ -8,13 +8,12 @@ import platform
 import shutil
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from scenemem import __version__
 from scenemem.commands.console import Data, Json, progress_bar, show, table
 from scenemem.errors import UserError
-from scenemem.formats.folder import SPLITS, DataFolder, cache_folder
+from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.registry import load_installed_plugins, loaded_plugins
 
 _PACKAGES = (
@@ -22,19 +21,25 @@ _PACKAGES = (
     *("h5py", "transformers", "fastapi", "uvicorn", "sacrebleu", "tensorboard", "wandb"),  # optional ones
 )
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SCENEMEM_CACHE", "SCENEMEM_DATA")
-_TASKS = ("r2r", "r4r", "reverie", "rxr")
 
 
 def doctor(data: Data = None, json: Json = False) -> None:
-    """Show versions, devices, threads, the cache and (with --data) what a data folder holds.
+    """Show versions, devices, threads, the cache and (with --data) what 'data check' finds in a data folder.
 
-    Feature stores are compared with their checksums. Nothing is sent anywhere.
+    Nothing is sent anywhere.
     """
-    found = {"versions": _versions(), "machine": _machine(), "cache": _cache()}
+    found: dict[str, Any] = {"versions": _versions(), "machine": _machine(), "cache": _cache()}
+    shown = [
+        table(title, ("", ""), [(name, str(value)) for name, value in facts.items()])
+        for title, facts in found.items()
+    ]
     if data is not None:
-        found["data"] = _data(DataFolder(data))
-    rows = {title: [(name, str(value)) for name, value in facts.items()] for title, facts in found.items()}
-    show(json, found, *(table(title, ("", ""), lines) for title, lines in rows.items()))
+        from scenemem.commands.data import contents
+        from scenemem.runs.data_check import inspect_folder
+
+        found["data"] = report = inspect_folder(DataFolder(data), progress_bar)
+        shown.append(contents(report))
+    show(json, found, *shown)
 
 
 def _versions() -> dict[str, Any]:
@@ -78,33 +83,3 @@ def _cache() -> dict[str, Any]:
         facts |= {"writable": os.access(folder, os.W_OK), "size": f"{size / 2**20:.0f} MB"}
         facts["free"] = f"{shutil.disk_usage(folder).free / 2**30:.1f} GB"
     return facts
-
-
-def _data(folder: DataFolder) -> dict[str, Any]:
-    from scenemem.world.build import graph_digest
-
-    facts: dict[str, Any] = {"folder": str(folder.root), "derived files": str(folder.derived)}
-    try:
-        facts["graphs"] = f"sha256 {graph_digest(folder.connectivity)[:16]}"
-    except UserError as error:
-        facts["graphs"] = str(error)
-    for task in _TASKS:
-        there = [split for split in SPLITS if folder.episodes(task, split).is_file()]
-        facts |= {f"{task} splits": ", ".join(there)} if there else {}
-    stores = folder.feature_files()
-    with progress_bar("verifying features") as advance:
-        for done, store in enumerate(stores, start=1):
-            facts[f"store {store.stem}"] = _store(store)
-            advance(done, len(stores))
-    return facts
-
-
-def _store(file: Path) -> str:
-    from scenemem.formats.features import verify_store
-
-    try:
-        info = verify_store(file)
-    except UserError as error:
-        return f"broken: {error}"
-    columns = f"{info.width} columns, {len(info.keys)} viewpoints"
-    return f"track {info.track or 'none'}, {columns}, sha256 {info.sha256[:16]}"

@@ -26,12 +26,14 @@ from scenemem.commands.console import (
 )
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
+from scenemem.evaluation.evaluate import Evaluation
 from scenemem.evaluation.following import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
+from scenemem.runs.experiment import find_split
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.opened import Evaluation, open_run
+from scenemem.runs.opened import LoadedAgent, evaluate_scripted
 from scenemem.runs.weights import (
     AGENT_METRICS,
     PREFIX,
@@ -40,7 +42,6 @@ from scenemem.runs.weights import (
     published,
     read_published,
 )
-from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 from scenemem.zoo.reranking import Reranking
 
@@ -88,10 +89,9 @@ def eval_run(
         if speaker is not None:
             raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
         folder = console.open_data(walking.data)
-        console.check_split(folder, task, split, run=False)
-        found = api.evaluate(run, split, data=folder.root, task=task, seed=seed, progress=progress_bar)
+        found = evaluate_scripted(run, folder, task, split, seed, progress_bar)
     else:
-        agent = walking.agent(Path(run), split)
+        (agent,) = walking.load(Path(run)).values()
         chosen: dict[str, Any] = {"candidates": candidates, "speaker_weight": speaker_weight, "seed": seed}
         found, written = agent.record(
             split, out=out, traces=traces, processes=processes, speaker=speaker, **chosen
@@ -103,7 +103,7 @@ def eval_run(
     console.show(json, found.summary(), _evaluation_table(title, found))
 
 
-def _walked(agent: api.LoadedAgent, split: str) -> str:
+def _walked(agent: LoadedAgent, split: str) -> str:
     """What an agent walks, and what it perceives."""
     return f"{agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
 
@@ -138,7 +138,7 @@ def follow(
     Args:
         grounding: measure instead how well the word attention agrees with hand-made labels (lar2r/).
     """
-    agent = walking.agent(run, split)
+    (agent,) = walking.load(run).values()
     where = f"{run} led along {_walked(agent, split)}"
     found: dict[str, Any] = {"split": split, "iteration": agent.iteration}
     if grounding:
@@ -211,8 +211,8 @@ def compare(
         )
     if out is not None and out.suffix == ".svg" and against is None:
         raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
-    walking.check(*runs)
-    where: dict[str, Any] = {"data": walking.data, "device": walking.device, "progress": progress_bar}
+    folder = walking.open(*runs)
+    where: dict[str, Any] = {"data": folder.root, "device": walking.device, "progress": progress_bar}
     how: dict[str, Any] = {"checkpoint": walking.checkpoint, "again": again, "processes": processes}
     comparison = api.compare(runs, split, against=against, **where, **how)
     counted = sum(row["sr"].n for row in comparison.rows.values())
@@ -225,7 +225,7 @@ def compare(
         console.say(f"written to {out}")
     if not json:
         for shown in comparison.tables():
-            console.print_whole(shown.title, shown.header, shown.cells, kept=shown.header.index("sr"))
+            console.print_whole(shown.caption, shown.head, shown.rows, kept=shown.head.index("sr"))
         return
     found: dict[str, Any] = {"split": split, "tracks": comparison.tracks}
     found |= {"cpu_seconds": comparison.cpu_seconds, "rows": comparison.rows}
@@ -289,15 +289,14 @@ def submit(
         raise UserError("name the leaderboard file with --out FILE, or --check to write none; one of the two")
     if not source.exists():
         raise UserError(f"{source}: no such run folder and no such result file")
-    walking.check(*([source] if source.is_dir() else []))
-    folder = console.open_data(walking.data)
     if source.is_dir():
-        opened = open_run(RunFolder(source), folder, walking.checkpoint, progress_bar, walking.device)
-        world, walks = opened.world, opened.walk(split)
+        (agent,) = walking.load(source).values()
+        world, walks = agent.world, agent.walks(split)
         episodes, trajectories = walks.episodes, walks.trajectories(world)
     else:
+        folder = walking.open()
         world = load_world(folder.connectivity)
-        episodes, trajectories = load_split(folder, world, task, split), read_trajectories(source)
+        episodes, trajectories = find_split(folder, world, task, split), read_trajectories(source)
     checked = check_walks(world, episodes, trajectories, source=source)
     if out is not None:
         write_trajectories(out, with_angles(world, episodes, trajectories, checked))
@@ -328,6 +327,7 @@ def weights_pack(
     walking: Walking = WALKING,
     *,
     splits: tuple[str, ...] = ("val_seen", "val_unseen"),
+    licence: str = "",
 ) -> None:
     """Pack the weights of a run in half precision, measure them, and write them with a model card.
 
@@ -335,14 +335,15 @@ def weights_pack(
         out: the file to write, NAME.safetensors, with its card NAME.md beside it; or a folder, which gets the
             layout of the Hugging Face Hub: model.safetensors, config.json and README.md.
         splits: where to measure them.
+        licence: of the weights, for the card: mit, cc-by-nc-4.0, other, ...; a folder needs one.
     """
     if out.suffix not in ("", ".safetensors"):
         raise UserError(
             f"{out}: the name of packed weights ends in .safetensors, that of a folder in nothing"
         )
-    walking.check(run)
-    what = RunFolder(run), out, console.open_data(walking.data), splits, walking.checkpoint
-    file, *cards = pack_weights(*what, progress_bar, walking.device)
+    what = RunFolder(run), out, walking.open(run), splits, walking.checkpoint
+    file, *cards = pack_weights(*what, progress_bar, walking.device, licence)
     console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, cards))}")
-    if not out.suffix:
-        console.say_next(read_published(file).command, f"weights:{out}{'' if '/' in str(out) else '/'}")
+    entry, data = read_published(file), () if walking.data is None else ("--data", walking.data)
+    place = f"{PREFIX}{out}" if out.suffix or "/" in str(out) else f"{PREFIX}{out}/"
+    console.say_next(entry.command, place, *data, "--split", entry.measured_on)

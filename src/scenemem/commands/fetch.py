@@ -87,7 +87,7 @@ def data_convert(
     Rooms: .house files, a folder of them, or vp2room_label.json. Objects: category_mapping.tsv, a BBox
     folder or archive, objpos.json. Word vectors: a GloVe .txt or .zip file, of which the words of the data
     folder are kept, or an .npy table beside its *_vocab.txt. Captions of LangNav and NavGPT are read as they
-    are: put them into captions/.
+    are: put them into captions/. Graphs of buildings of your own: see docs/graphs.md.
 
     Args:
         originals: the files or folders; their order does not matter.
@@ -113,20 +113,8 @@ def _size(source: Source) -> str:
 def _tables() -> dict[str, Any]:
     """Everything that can be fetched, and what cannot."""
     by_hand = [goal.by_hand for goal in GOALS.values() if goal.by_hand]
-    return {
-        "goals": {name: {"what": goal.what, "sources": goal.sources} for name, goal in GOALS.items()},
-        "sources": {
-            name: {
-                "what": source.what,
-                "page": source.page,
-                "licence": source.licence,
-                "matterport_terms": source.about_buildings,
-                "files": source.files,
-            }
-            for name, source in SOURCES.items()
-        },
-        "by_hand": {one.name: one for one in (*by_hand, *MORE)},
-    }
+    sources = {name: {**vars(source), "files": source.files} for name, source in SOURCES.items()}
+    return {"goals": GOALS, "sources": sources, "by_hand": {one.name: one for one in (*by_hand, *MORE)}}
 
 
 def _show_tables() -> None:

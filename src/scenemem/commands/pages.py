@@ -5,19 +5,17 @@ from __future__ import annotations
 import socket
 import threading
 import webbrowser
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenemem.commands import console
-from scenemem.commands.console import WALKING, FileTask, Json, Rival, Run, Runs, Split, WalkFlags, Walking
+from scenemem.commands.console import WALKING, FileTask, Json, Rival, Run, Runs, Split, Walking
 from scenemem.errors import UserError
-from scenemem.formats.folder import DataFolder, cache_folder
+from scenemem.formats.folder import cache_folder
 
 if TYPE_CHECKING:  # --help must not take the seconds that torch takes
-    from scenemem.viewer.replay import Replay
+    from scenemem.runs.opened import LoadedAgent
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
 _PAGES = (".html", ".svg", ".png", ".pdf")
@@ -66,20 +64,28 @@ def view(
         raise UserError(
             f"{paths[files.index(True)]} is a result file; only another one can be shown beside it"
         )
-    walking.check(*([] if all(files) else paths))
+    from scenemem.runs.pages import replay_episodes, replay_files
+    from scenemem.viewer.replay import REPLAYS, ROUTES, plain, write_index
+
     packaged = run.resolve().is_relative_to(cache_folder().resolve())  # a cache is no place for pages
     beside = Path("replays") if packaged or all(files) else run / "replays"
     target = out or beside / ("with-speaker" if speaker else "")
-    chosen = _Chosen(split, episode, count, target)
+
+    def file_of(instruction_id: str) -> Path:
+        return target if episode else target / f"{split}-{plain(instruction_id)}.html"
+
+    if episode is not None and out is None:
+        target /= f"{split}-{plain(episode)}.html"
+    chosen = split, episode, count, file_of, console.progress_bar
     if all(files):
-        names, replays = _view_files(paths, chosen, walking.data, task)
+        names, replays = replay_files(paths, walking.open(), task, *chosen)
     else:
-        spoken = None if speaker is None else (speaker, speaker_weight)
-        names, replays = _view_runs(paths, chosen, walking, spoken)
+        agents = walking.load(*paths)
+        if speaker is not None:
+            agents = _helped(agents, speaker, speaker_weight)
+        names, replays = list(agents), replay_episodes(agents, *chosen)
     pages = [replay.file for replay in replays]
     if episode is None:
-        from scenemem.viewer.replay import REPLAYS, ROUTES, write_index
-
         pages.insert(0, target / "index.html")
         title = f"{' and '.join(names)}{' with a speaker' if speaker else ''} on {split}"
         write_index(pages[0], title, replays, ROUTES if all(files) else REPLAYS)
@@ -100,68 +106,13 @@ def view(
         console.say(f"written to {page}")
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """What is shown, and where it goes."""
-
-    split: str
-    episode: str | None  # None chooses ``count`` telling ones
-    count: int
-    target: Path  # a page or a figure, or the folder for pages
-
-    def file_of(self, instruction_id: str) -> Path:
-        """The page of an instruction."""
-        from scenemem.viewer.replay import plain
-
-        if self.target.suffix in _PAGES:
-            return self.target
-        return self.target / f"{self.split}-{plain(instruction_id)}.html"
-
-
-def _view_runs(
-    paths: Sequence[Path], chosen: _Chosen, walking: WalkFlags, speaker: tuple[Path, float | None] | None
-) -> tuple[list[str], list[Replay]]:
-    """Replays of agents: what they are called, and what was written."""
+def _helped(agents: dict[str, LoadedAgent], speaker: Path, weight: float | None) -> dict[str, LoadedAgent]:
+    """Agents with a speaker that helps to choose where their searches end."""
     from scenemem.runs.folder import RunFolder
-    from scenemem.runs.opened import open_run, run_names
-    from scenemem.runs.pages import replay_episodes
     from scenemem.zoo.reranking import Reranking
 
-    folder = console.open_data(walking.data)
-    console.check_split(folder, console.task_of(paths[0]), chosen.split)
-    runs = {
-        name: open_run(RunFolder(path), folder, walking.checkpoint, console.progress_bar, walking.device)
-        for name, path in run_names(list(paths)).items()
-    }
-    chosen_by = None
-    if speaker is not None:
-        weight = Reranking.weight if speaker[1] is None else speaker[1]
-        chosen_by = RunFolder(speaker[0]), Reranking(1, weight)
-    what = chosen.split, chosen.episode, chosen.count, chosen.file_of
-    return list(runs), replay_episodes(runs, *what, console.progress_bar, chosen_by)
-
-
-def _view_files(
-    paths: Sequence[Path], chosen: _Chosen, data: Path | None, task: str
-) -> tuple[list[str], list[Replay]]:
-    """The same of result files."""
-    from scenemem.tasks.episode_set import load_split
-    from scenemem.viewer.replay import BackLink, RouteFile, choose_routes, write_replays
-    from scenemem.viewer.scenery import Sceneries
-    from scenemem.world.build import load_world
-
-    folder, one = console.open_data(data), chosen.episode
-    console.check_split(folder, task, chosen.split, run=False)
-    world = load_world(folder.connectivity)
-    episodes = load_split(folder, world, task, chosen.split)
-    stems = [path.name.partition(".")[0] for path in paths]
-    names = stems if len({*stems}) == len(stems) else [str(path) for path in paths]
-    both = zip(paths, names, strict=True)
-    files = [RouteFile.read(path, name, world, episodes, one) for path, name in both]
-    ids = choose_routes(files, chosen.count) if one is None else [one]
-    back = BackLink("index.html", "All replays") if one is None else None
-    with console.progress_bar("drawing routes") as advance:
-        return names, write_replays(files, ids, Sceneries(folder), chosen.file_of, advance, back)
+    reranking = Reranking(1, Reranking.weight if weight is None else weight)
+    return {name: agent.with_speaker(RunFolder(speaker), reranking) for name, agent in agents.items()}
 
 
 def report(
@@ -176,7 +127,7 @@ def report(
 
     Splits that a run has not walked yet are walked first, and kept in its folder as 'scenemem eval' does.
     Replays of telling episodes go into the folder 'replays' beside the page; of several agents the best and
-    the worst are shown side by side. Without --data only runs on the embedded houses are walked.
+    the worst are shown side by side.
 
     Args:
         out: the page; report.html in the run folder, or here when there are several runs.
@@ -188,15 +139,13 @@ def report(
     from scenemem.runs.folder import RunFolder
     from scenemem.runs.pages import report_on
 
-    walking.check()
     page = report_on(
         [RunFolder(path) for path in runs],
-        None if walking.data is None else DataFolder(walking.data),
+        walking.open(*runs),
         out or (runs[0] if len(runs) == 1 else Path()) / "report.html",
         splits=splits,
         checkpoint=walking.checkpoint,
         replays=replays,
-        remark=console.say,
         progress=console.progress_bar,
         device=walking.device,
     )
@@ -233,9 +182,8 @@ def serve(
     from scenemem.runs.pages import open_live_state
 
     runs, local = [run] if rival is None else [run, rival], is_loopback(host)
-    walking.check(*runs)
     with _listening(host, port) as listener:  # first, because loading takes a while
-        folder = console.open_data(walking.data)
+        folder = walking.open(*runs)
         state = open_live_state(runs, speaker, folder, walking.checkpoint, walking.device)
         server = live_server(live_app(state, local=local))
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"

@@ -14,7 +14,8 @@ from scenemem.commands.console import Beam, Json, OpenFlags, Opening, Speaker, S
 from scenemem.commands.train import RunArguments, outcome, read_arguments, say_what_next, train_run
 from scenemem.errors import UserError
 from scenemem.runs.experiment import SPEAKERS, SpeakerPreset
-from scenemem.runs.speakers import FOLLOWED, LoadedSpeaker
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.speakers import FOLLOWED, LoadedSpeaker, open_speaker
 
 _BEST = OpenFlags(checkpoint="best")
 _MEANINGS = {
@@ -45,13 +46,10 @@ def parse_train(words: Sequence[str]) -> None:
 def _opened(
     run: Path, opening: OpenFlags, agent: Path | None = None
 ) -> tuple[LoadedSpeaker, TrainedAgent | None]:
-    """A speaker and, when one is named, an agent on the same data; both are checked first."""
-    opening.check(run)
-    if agent is not None:
-        console.check_run(agent, opening.data)
-    data = console.open_data(opening.data).root
-    walker = None if agent is None else api.load(agent, data=data).experiment.agent
-    return api.load_speaker(run, data=data, checkpoint=opening.checkpoint), walker
+    """A speaker and, when one is named, an agent on the same data."""
+    folder = opening.open(run)
+    walker = None if agent is None else api.load(agent, data=opening.data).experiment.agent
+    return LoadedSpeaker(open_speaker(RunFolder(run), folder, opening.checkpoint)), walker
 
 
 def speak_eval(

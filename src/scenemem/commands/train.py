@@ -21,7 +21,7 @@ from scenemem.commands.console import (
     progress_bar,
     say,
     say_next,
-    training_bars,
+    training_bar,
     use_threads,
 )
 from scenemem.errors import UserError
@@ -127,7 +127,6 @@ def parse(words: Sequence[str]) -> None:
         out.root / "report.html",
         splits=[selection.split],
         replays=arguments.replays,
-        remark=say,
         progress=progress_bar,
     )
     say(f"The report: {page}")
@@ -211,13 +210,13 @@ def train_run(
     settings.check_folder(folder, named=arguments.folder is not None)
     name, metric = settings.name, settings.preset.selection.metric
     unit = "episodes" if isinstance(settings.preset, Preset) else "pairs"
-    with training_bars([name], metric, unit=unit, shown=group.is_main) as watch:
+    with training_bar(name, metric, unit=unit, shown=group.is_main) as watch:
         run_training(
             settings,
             folder,
             out,
             resume=arguments.resume,
-            watch=partial(watch, name),
+            watch=watch,
             announce=say if group.is_main else lambda _: None,
             dry_run=arguments.dry_run,
             group=group,

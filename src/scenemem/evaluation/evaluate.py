@@ -5,9 +5,10 @@ Shape letters: N episodes, T viewpoints of the longest walk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import TrainedAgent, Walker
+from scenemem.errors import UserError
 from scenemem.evaluation.metrics import (
     Metrics,
     collapse_repeats,
@@ -51,6 +53,54 @@ class Walks:
             for walk in zip(*(column.tolist() for column in columns), strict=True)
         )
         return list(map(Trajectory, self.episodes.instruction_ids, points))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What came out of a split."""
+
+    split: str
+    instruction_ids: tuple[str, ...]
+    measured: Metrics  # one value per instruction
+    missing: int = 0  # instructions of the split without a trajectory
+    jumps: float | None = None  # mean number of frontier decisions that left the viewpoint; None if unknown
+    reranking: Mapping[str, Any] | None = None  # how a speaker helped to choose, and what candidates walked
+    track: str = ""  # of the features the agent saw; empty when unknown and for agents that see none
+
+    @classmethod
+    def of(cls, walks: Walks, world: World, split: str, track: str = "") -> Evaluation:
+        """Measure walks; goals must be known."""
+        if not walks.episodes.has_goals:
+            raise UserError(
+                f"'{walks.episodes.name}' keeps its goals secret; write a file with 'scenemem submit'"
+            )
+        jumps, ids = float(walks.jumps.double().mean()), walks.episodes.instruction_ids
+        return cls(split, ids, walks.measured(world), jumps=jumps, track=track)
+
+    @property
+    def n(self) -> int:
+        """How many instructions were walked."""
+        return len(self.instruction_ids)
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The mean of every metric: metres for tl and ne, fractions for the others."""
+        return self.measured.means()
+
+    @cached_property
+    def per_episode(self) -> dict[str, dict[str, float]]:
+        """The metrics of every instruction, by its id."""
+        columns = {name: values.tolist() for name, values in vars(self.measured).items()}
+        return {
+            instruction_id: {name: column[number] for name, column in columns.items()}
+            for number, instruction_id in enumerate(self.instruction_ids)
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        more = {"jumps": self.jumps, "reranking": self.reranking, "track": self.track or None}
+        known = {name: value for name, value in more.items() if value is not None}
+        return {"split": self.split, "n": self.n, "missing": self.missing, "metrics": self.metrics, **known}
 
 
 _TOGETHER = 1024  # episodes whose instructions are kept in memory at the same time

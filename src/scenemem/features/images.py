@@ -189,9 +189,10 @@ def build_image_features(
     encoder: Encoder,
     *,
     batch: int = VIEWS,
+    scans: Collection[str] = (),
     progress: Progress | None = None,
 ) -> StoreInfo:
-    """Encode the pictures of all viewpoints of a data folder into the store ``target``.
+    """Encode the pictures of all viewpoints of a data folder, or of some scans, into the store ``target``.
 
     Finished viewpoints are kept in a hidden file beside it, so that the same call goes on after a kill;
     the store has the same bytes as without one. It appears complete or not at all.
@@ -206,7 +207,7 @@ def build_image_features(
     """
     if batch < 1:
         raise UserError(f"batch must be 1 or more, got {batch}")
-    cameras = read_cameras(data)
+    cameras = read_cameras(data, scans)
     for camera in cameras:  # before hours of work, not after
         pictures.check(camera)
     settings = f"encoder {encoder.name!r}, pictures {pictures.description!r} and batch {batch}"
@@ -226,7 +227,7 @@ def build_image_features(
                     progress(done, len(cameras))
 
     source = f"{pictures.description}, {len(cameras)} viewpoints"
-    info = stream_store(target, rows(), origin=target, source=source, encoder=encoder.name, track=IMAGES.name)
+    info = stream_store(target, rows(), origin=target, source=source, encoder=encoder.name, **IMAGES.about)
     file.unlink(missing_ok=True)
     return info
 

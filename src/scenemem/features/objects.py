@@ -483,7 +483,6 @@ def build_object_features(
             source=f"{annotations.source}; {note}",
             encoder=encoder,
             columns=columns,
-            track=track.name,
-            sensor=track.sensor,
+            **track.about,
         )
     return stores

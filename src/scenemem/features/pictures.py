@@ -6,6 +6,7 @@ Shape letters: H and W the height and width of a picture, S the side of a skybox
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from scenemem.formats.features import VIEWS
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.house import House, read_plan
 from scenemem.houses.pictures import draw_rays
-from scenemem.world.graph import HEADINGS, STEP
+from scenemem.world.graph import HEADINGS, STEP, scan_mask
 
 FloatArray = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
@@ -89,13 +90,15 @@ class Pictures(Protocol):
         """The 36 pictures of a viewpoint: number ``heading_step + 12 * elevation_row``, row 0 looks down."""
 
 
-def read_cameras(data: DataFolder) -> list[Camera]:
-    """The viewpoints of the world of a data folder, in its order."""
+def read_cameras(data: DataFolder, scans: Collection[str] = ()) -> list[Camera]:
+    """The viewpoints of the world of a data folder, in its order; of some scans only where any are named."""
+    found = [read_scan(file) for file in connectivity_files(data.connectivity)]
+    names = [scan.name for scan in found]
     return [
         Camera(scan.name, entry.image_id, np.array(entry.pose).reshape(4, 4)[:3, :3])
-        for scan in map(read_scan, connectivity_files(data.connectivity))
+        for scan, wanted in zip(found, scan_mask(names, scans or names).tolist(), strict=True)
         for entry in scan.viewpoints
-        if entry.included
+        if wanted and entry.included
     ]
 
 

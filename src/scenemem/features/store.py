@@ -1,4 +1,4 @@
-"""View features: tracks, stores opened, converted and joined, and the environment agents perceive.
+"""View features: tracks, stores opened and converted, and the environment agents perceive.
 
 Shape letters: R rows of a store, V viewpoints of a world, M requested viewpoints, K candidate slots, D visual
 columns.
@@ -12,7 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,17 +35,17 @@ from scenemem.formats.features import (
     read_feature_hdf5,
     read_feature_tsv,
     read_store,
+    read_store_info,
     stream_store,
-    write_store,
 )
+from scenemem.formats.folder import DataFolder
 from scenemem.houses import house as houses
 from scenemem.registry import listed
-from scenemem.world.build import Progress
+from scenemem.world.build import Progress, load_world
 from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated, view_heading
 
 IN_MEMORY = 512 * 2**20  # bytes a store may take as float32 to be read into memory
 PROJECTIONS = 4  # numbers per panorama that are kept with weights, to recognise other features
-JOINT = "+"  # between the names of the tracks of a union
 
 _LAST_BITS = 0.01  # of the root mean square: two roundings of the same features differ less, others more
 _AT_ONCE = 256  # panoramas
@@ -65,6 +65,11 @@ class Track:
     sensor: str  # what an agent would have to carry to perceive as much
     command: str  # builds the store
     privileged: bool = False  # holds what no sensor measures from where the agent stands
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a store says about its track."""
+        return {"track": self.name, "sensor": self.sensor}
 
 
 CAPTIONS = Track("captions", "a camera with a captioner, and a depth sensor", "scenemem data captions")
@@ -198,10 +203,42 @@ def covered_scans(info: StoreInfo, world: World) -> tuple[list[str], str]:
     cut = [scan for scan in world.scans if 0 < found[scan] < sizes[scan]]
     partial = [f"{scan} ({found[scan]} of {sizes[scan]})" for scan in cut]
     lacks = f"lacks {sizes.total() - found.total():,} of {sizes.total():,} viewpoints"
-    return whole, (
-        f"{lacks}; it has all of {len(whole)} of {len(world.scans)} buildings ({listed(whole)}), "
-        f"and parts of {len(partial)} ({listed(partial)})"
-    )
+    there = f"it has all of {len(whole)} of {len(world.scans)} buildings ({listed(whole)})"
+    parts = f", and parts of {listed(partial)}" if partial else ""
+    return whole, f"{lacks}; {there if whole else 'it has no building whole'}{parts}"
+
+
+def complete_stores(folder: DataFolder) -> Iterator[tuple[Path, StoreInfo]]:
+    """The stores that can be read, with what they hold; unreadable ones are skipped."""
+    for store in folder.feature_files():
+        with suppress(DataError):
+            yield store, read_store_info(store)
+
+
+def choose_store(folder: DataFolder, name: str | None, advice: str = "name one with `features`") -> Path:
+    """The feature store of a name, or the only one there is; ``advice`` ends the message about several."""
+    if name is not None:
+        return folder.feature_file(name)
+    stores = [store for store, _ in complete_stores(folder)] or folder.feature_files()
+    if len(stores) > 1:
+        names = ", ".join(file.stem for file in stores)
+        raise UserError(f"{folder.root} has several feature stores ({names}); {advice}")
+    return stores[0] if stores else folder.feature_file("objects")  # which says how to build one
+
+
+def open_environment(store: Path, folder: DataFolder, device: str = "cpu") -> Environment:
+    """The world and the features of a store; buildings it does not cover are left out, with a warning."""
+    world = load_world(folder.connectivity)
+    scans, lacks = covered_scans(read_store_info(store), world)
+    if lacks and not scans:
+        raise DataError(store, f"{lacks}; convert features of all viewpoints of a building or more")
+    if lacks:
+        warnings.warn(f"{store}: {lacks}; instructions elsewhere are left out", stacklevel=2)
+        world = load_world(folder.connectivity, scans=scans)
+    features = open_store(store, world)
+    if device != "cpu":
+        world, features = world.to(device), features.to(device)
+    return Environment(world, features)
 
 
 def projections(values: NDArray[np.float16]) -> NDArray[np.float16]:
@@ -315,8 +352,7 @@ def convert_features(
         source=f"{Path(file).name}{kept}",
         encoder=encoder,
         width=columns,
-        track=IMAGES.name,
-        sensor=IMAGES.sensor,
+        **IMAGES.about,
     )
 
 
@@ -345,75 +381,3 @@ def column_groups(groups: Sequence[tuple[str, int, str]]) -> tuple[Column, ...]:
             columns.append(Column(name, start, start + width, description))
         start += width
     return tuple(columns)
-
-
-def join_stores(stores: Mapping[str, Path], target: Path, progress: Progress | None = None) -> StoreInfo:
-    """Write the union of some stores: the columns of all of them, one after the other.
-
-    A group of columns that an earlier store holds with the same values, free space for example, is not
-    repeated. ``stores`` are files by name; ``progress`` is called with (viewpoints done, in all).
-
-    Raises:
-        UserError: fewer than two stores are named, or one has no track.
-        DataError: a store is broken, or one lacks a viewpoint that another has.
-    """
-    if len(stores) < 2:
-        raise UserError(f"a union takes two stores or more, got {len(stores)}: {', '.join(stores)}")
-    opened = {name: read_store(file) for name, file in stores.items()}
-    infos = [info for info, _ in opened.values()]
-    keys, parts = infos[0].keys, list[_Part]()
-    for name, (info, values) in opened.items():
-        if not info.track:
-            raise UserError(f"{stores[name]}: has no track; build it again with this version")
-        rows = _row_order(keys, info, stores[name])
-        for column in info.columns or (Column(name, 0, info.width, info.encoder),):
-            part = _Part(values[..., column.start : column.stop], rows, column)
-            if not any(part.repeats(earlier) for earlier in parts):
-                parts.append(part)
-    groups = (part.column for part in parts)
-    columns = column_groups([(one.name, one.stop - one.start, one.description) for one in groups])
-
-    def joined() -> Iterator[NDArray[np.float16]]:
-        for number in range(len(keys)):
-            yield np.concatenate([part.values[part.rows[number]] for part in parts], axis=-1)
-            if progress is not None:
-                progress(number + 1, len(keys))
-
-    return write_store(
-        target,
-        keys,
-        joined(),
-        width=columns[-1].stop,
-        source="; ".join(info.source for info in infos),
-        encoder=" + ".join(info.encoder for info in infos),
-        columns=columns,
-        track=JOINT.join(info.track for info in infos),
-        sensor=" + ".join(info.sensor or TRACKS[info.track].sensor for info in infos),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A group of columns of a store, in the order of another store's rows."""
-
-    values: NDArray[np.float16]  # (R, 36, width of the group), memory-mapped
-    rows: NDArray[np.int64]  # (V,)
-    column: Column
-
-    def repeats(self, other: _Part) -> bool:
-        """Whether the other holds the same group with the same values."""
-        mine, theirs = self.column, other.column
-        return (mine.name, mine.description) == (theirs.name, theirs.description) and all(
-            np.array_equal(self.values[row], other.values[there])
-            for row, there in zip(self.rows, other.rows, strict=True)
-        )
-
-
-def _row_order(keys: Sequence[str], info: StoreInfo, file: Path) -> NDArray[np.int64]:
-    """The row of every key in a store."""
-    rows = {key: number for number, key in enumerate(info.keys)}
-    if unlike := sorted(set(keys) ^ set(rows)):
-        lacks = "lacks" if unlike[0] not in rows else "alone holds"
-        reason = f"{lacks} the viewpoint '{unlike[0]}'; only stores of the same viewpoints can be joined"
-        raise DataError(file, reason)
-    return np.array([rows[key] for key in keys], dtype=np.int64)

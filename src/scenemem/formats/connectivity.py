@@ -1,7 +1,11 @@
-"""Navigation graphs: ``connectivity/<scan>_connectivity.json``, one file per building."""
+"""Navigation graphs: ``connectivity/<scan>_connectivity.json``, one file per building, and plain graphs.
+
+A plain graph is JSON that is easy to write: viewpoints with a position, and the pairs that are connected.
+"""
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +13,7 @@ import msgspec
 
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import read_json
+from scenemem.formats.decoding import fitted, read_json, read_records
 
 SUFFIX = "_connectivity.json"
 
@@ -37,6 +41,23 @@ class Scan(msgspec.Struct, frozen=True):
 
     name: str
     viewpoints: tuple[Viewpoint, ...]  # in file order, excluded ones too
+
+
+class PlainViewpoint(msgspec.Struct, frozen=True):
+    """Where one can stand."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1)]
+    position: tuple[float, float, float]  # x, y, z of the camera in metres; z up
+
+
+class PlainGraph(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The navigation graph of a building as it is easiest to write."""
+
+    scan: Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+$")]
+    viewpoints: tuple[PlainViewpoint, ...]
+    edges: tuple[tuple[str, str], ...]  # where one can walk, each pair once
+    sight: tuple[tuple[str, str], ...] = ()  # pairs without an edge that see each other
+    height: float = 1.5  # of the camera above the floor, metres
 
 
 def connectivity_files(folder: StrPath) -> list[Path]:
@@ -71,6 +92,56 @@ def write_scan(folder: StrPath, scan: Scan) -> Path:
     with atomic_file(target) as partial:
         partial.write_bytes(msgspec.json.encode(scan.viewpoints))
     return target
+
+
+def read_graphs(file: StrPath) -> list[Scan]:
+    """The plain graphs of a JSON list, or of JSON lines.
+
+    Raises:
+        DataError: a graph names a viewpoint it does not list, or is none; see ``read_scan``.
+    """
+    return [
+        _scan(fitted(record, PlainGraph, file, place), file, place) for place, record in read_records(file)
+    ]
+
+
+def _scan(graph: PlainGraph, file: StrPath, place: str) -> Scan:
+    """A plain graph as its connectivity file has it."""
+    ids = [viewpoint.id for viewpoint in graph.viewpoints]
+    edges = {*graph.edges, *(pair[::-1] for pair in graph.edges)}
+    seen = {*edges, *graph.sight, *(pair[::-1] for pair in graph.sight)}
+    if unknown := sorted({name for pair in seen for name in pair} - set(ids)):
+        reason = f"'{unknown[0]}' is no viewpoint of '{graph.scan}'; list it among the viewpoints"
+        raise DataError(file, reason, record=place)
+    viewpoints = tuple(
+        Viewpoint(
+            image_id=one,
+            pose=(1.0, 0.0, 0.0, x, 0.0, 1.0, 0.0, y, 0.0, 0.0, 1.0, z, 0.0, 0.0, 0.0, 1.0),
+            included=True,
+            visible=tuple((one, other) in seen for other in ids),
+            unobstructed=tuple((one, other) in edges for other in ids),
+            height=graph.height,
+        )
+        for one, (x, y, z) in ((viewpoint.id, viewpoint.position) for viewpoint in graph.viewpoints)
+    )
+    _check_records(viewpoints, file)
+    _check_edges(viewpoints, file)
+    return Scan(graph.scan, viewpoints)
+
+
+def plain_graph(scan: Scan) -> PlainGraph:
+    """The included viewpoints of a scan and how they are connected."""
+    kept = [(row, one) for row, one in enumerate(scan.viewpoints) if one.included]
+    pairs = [(a, b, row) for (_, a), (row, b) in combinations(kept, 2)]
+    return PlainGraph(
+        scan=scan.name,
+        viewpoints=tuple(PlainViewpoint(one.image_id, one.position) for _, one in kept),
+        edges=tuple((a.image_id, b.image_id) for a, b, row in pairs if a.unobstructed[row]),
+        sight=tuple(
+            (a.image_id, b.image_id) for a, b, row in pairs if a.visible[row] and not a.unobstructed[row]
+        ),
+        height=kept[0][1].height,
+    )
 
 
 def _check_records(viewpoints: tuple[Viewpoint, ...], file: StrPath) -> None:

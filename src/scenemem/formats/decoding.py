@@ -368,23 +368,20 @@ def code_digest() -> str:
     return found.hexdigest()
 
 
-def file_digest(file: StrPath, progress: Callable[[int, int], None] | None = None) -> str:
-    """The sha256 of a file; computed again only when its size, times or inode have changed.
-
-    ``progress`` is called with (bytes done, bytes in all) while it is computed.
-    """
+def file_digest(file: StrPath) -> str:
+    """The sha256 of a file; computed again only when its size, times or inode have changed."""
     path = Path(file)
     with library_errors(path, "cannot be read"):
         state = _state(path)
         if state[0] <= _SMALL:
-            return _computed(path, progress)
+            return _computed(path)
         name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
         place = cache_folder() / "digests" / f"{name}.json"
         with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
             seen, known = msgspec.json.decode(place.read_bytes(), type=tuple[tuple[int, ...], str])
             if seen == state:
                 return known
-        found = _computed(path, progress)
+        found = _computed(path)
         settled = time.time() - path.stat().st_ctime > _SETTLED
         if settled and _state(path) == state:
             # a cache that cannot be written only costs time
@@ -393,14 +390,11 @@ def file_digest(file: StrPath, progress: Callable[[int, int], None] | None = Non
         return found
 
 
-def _computed(path: Path, progress: Callable[[int, int], None] | None) -> str:
-    digest, done, size = hashlib.sha256(), 0, path.stat().st_size
+def _computed(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK):
             digest.update(block)
-            done += len(block)
-            if progress is not None:
-                progress(done, max(done, size))
     return digest.hexdigest()
 
 

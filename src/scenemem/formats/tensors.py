@@ -29,15 +29,21 @@ def write_tensor_file(
     *,
     previous: StrPath | None = None,
 ) -> None:
-    """Write tensors and texts; the file appears complete or not at all.
+    """Write tensors and texts; the same ones give the same bytes, and the file is complete or not there.
 
     The bytes are written here and not by the library, which would leave a file of its own behind when it is
     killed, and readable by its owner only. The file that was there before is kept as ``previous``.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = save(plain, metadata={**texts, CHECKSUM: tensor_digest(plain, texts)})
-    with atomic_file(file, previous=previous) as partial:
-        partial.write_bytes(content)
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))  # which the library shuffles
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with atomic_file(file, previous=previous) as partial, partial.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        stream.write(memoryview(content)[end:])
 
 
 def read_tensor_file(file: StrPath, what: str = "tensor file") -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -19,7 +19,7 @@ import torch
 
 from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_folder
-from scenemem.formats.connectivity import Scan, write_scan
+from scenemem.formats.connectivity import Scan, connectivity_files, plain_graph, read_scan, write_scan
 from scenemem.formats.episodes import EpisodeRecord, write_episodes
 from scenemem.formats.features import FeatureRow, stream_store
 from scenemem.formats.folder import cache_folder
@@ -203,7 +203,30 @@ def build_houses(
             write_episodes(folder / "r2r" / f"R2R_{split}.json", found)
             summary.paths[split] = len(found)
             summary.instructions[split] = sum(len(episode.instructions) for episode in found)
+        _write_card(folder, summary)
     return summary
+
+
+def _write_card(folder: Path, summary: HousesSummary) -> None:
+    """Make a data folder of houses a data set that others can read: graphs as records, and a card."""
+    with (folder / "graphs.jsonl").open("wb") as stream:
+        for file in connectivity_files(folder / "connectivity"):
+            stream.write(msgspec.json.encode(plain_graph(read_scan(file))) + b"\n")
+    sizes = ((1000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
+    routes = sum(summary.paths.values())
+    card = (
+        (Path(__file__).parent / "card.md")
+        .read_text(encoding="utf-8")
+        .format(
+            size=next((size for limit, size in sizes if routes < limit), "100K<n<1M"),
+            rows="\n".join(
+                f"| {split} | {summary.paths[split]:,} | {summary.instructions[split]:,} |"
+                for split in _SPLITS
+            ),
+            **vars(summary),
+        )
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def default_houses(progress: Progress | None = None) -> Path:

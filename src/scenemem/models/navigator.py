@@ -115,6 +115,7 @@ class Instructions:
     mask: Tensor  # (B, L) bool, true at words
     hidden: Tensor  # (B, H) summary of the words, the first hidden state of an agent
     cell: Tensor  # (B, H) summary of the ends of the text, the first cell state of an LSTM
+    tokens: Tensor  # (B, L) numbers of the words, 0 at padding
 
     @classmethod
     def joined(cls, parts: Sequence[Instructions]) -> Instructions:
@@ -131,6 +132,7 @@ class Instructions:
             torch.cat([padded(part.mask, part.mask.shape[1]) for part in parts]),
             torch.cat([part.hidden for part in parts]),
             torch.cat([part.cell for part in parts]),
+            torch.cat([padded(part.tokens, part.mask.shape[1]) for part in parts]),
         )
 
     def repeat(self, times: int) -> Self:
@@ -204,6 +206,7 @@ class InstructionEncoder(nn.Module):
             mask=mask,
             hidden=torch.tanh(self.initial_hidden(strongest)),
             cell=self.initial_cell(ends),
+            tokens=tokens,
         )
 
 

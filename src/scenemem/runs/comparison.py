@@ -21,10 +21,10 @@ from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset
 from scenemem.runs.experiment import DEV_UNSEEN, begun
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.opened import OpenedRun
+from scenemem.runs.opened import LoadedAgent
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.charts import draw_intervals
-from scenemem.viewer.pages import Section, note_section, table_section, write_page, write_report
+from scenemem.viewer.pages import Section, Table, note_section, section, write_page, write_report
 from scenemem.viewer.report import group_names
 
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
@@ -32,15 +32,6 @@ METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 
 _PICTURED = {"SR": "sr", "SPL": "spl", "OSR": "osr"}
 """The pictures of a page."""
-
-
-@dataclass(frozen=True)
-class ComparisonTable:
-    """A table for people."""
-
-    title: str
-    header: tuple[str, ...]
-    cells: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -97,7 +88,7 @@ class Comparison:
             {row: cost for row in rows if (cost := _mean_cost(row, facts)) is not None},
         )
 
-    def tables(self) -> list[ComparisonTable]:
+    def tables(self) -> list[Table]:
         """The metrics of all rows and, with ``against``, how far they are from one of them."""
         cells = [
             [
@@ -109,19 +100,19 @@ class Comparison:
             ]
             for name, row in self.rows.items()
         ]
-        tables = [ComparisonTable(self.split, ("agent", "track", "n", "cpu s", *METRICS), cells)]
+        tables = [Table(self.split, ("agent", "track", "n", "cpu s", *METRICS), cells)]
         for drawn, distances in (("paths", self.distances), ("buildings", self.by_building)):
             if distances:
                 cells = [[name, *(of[metric].signed for metric in METRICS)] for name, of in distances.items()]
                 title = f"distance from {self.against}, with 95 % intervals over seeds and {drawn}"
-                tables.append(ComparisonTable(title, ("agent", *METRICS), cells))
+                tables.append(Table(title, ("agent", *METRICS), cells))
         return tables
 
     def to_markdown(self) -> str:
         """The tables in Markdown."""
 
-        def lines(table: ComparisonTable) -> str:
-            rows = [table.header, ["---"] * len(table.header), *table.cells]
+        def lines(table: Table) -> str:
+            rows = [table.head, ["---"] * len(table.head), *table.rows]
             return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
         return "\n".join([*(f"Note: {remark}.\n" for remark in self.remarks), *map(lines, self.tables())])
@@ -146,7 +137,7 @@ class Comparison:
                 sections.append(note_section("Not the same for all rows", "; ".join(self.remarks) + "."))
             if self.by_building:
                 sections += [Section(name, self.picture(metric)) for name, metric in _PICTURED.items()]
-            sections += [table_section(table.title, table.header, table.cells) for table in self.tables()]
+            sections += [section(table.caption, "table", table) for table in self.tables()]
             write_report(out, "Comparison", sections)
             return
         with atomic_file(out) as partial:
@@ -194,7 +185,7 @@ class RowFacts:
     cpu_seconds: float | None = None  # of the training; None when not noted
 
     @classmethod
-    def of(cls, row: str, opened: OpenedRun) -> RowFacts:
+    def of(cls, row: str, opened: LoadedAgent) -> RowFacts:
         """The facts of a run."""
         info, inputs = opened.experiment.environment.store.info, opened.stored.metadata.get("inputs")
         data = ""
@@ -208,30 +199,29 @@ class RowFacts:
         return cls(row, info.track, info.sha256, data, opened.iteration, noted[-1] if noted else None)
 
 
-class CountedRuns:
-    """The runs of a comparison, each counted once, and what is to be said about the others."""
+def counted_once(
+    agents: Sequence[tuple[str, LoadedAgent]],
+) -> tuple[list[tuple[str, LoadedAgent]], list[str]]:
+    """Agents with their rows, each counted once  ->  those that count, and remarks about the others
 
-    def __init__(self) -> None:
-        self.remarks: list[str] = []
-        self._weights: dict[str, Path] = {}
-        self._seeds: dict[tuple[str, int], Path] = {}
-
-    def counts(self, row: str, opened: OpenedRun) -> bool:
-        """Whether a run is neither one that was counted before, nor a copy of it, nor its seed again."""
-        root, seed = opened.run.root, opened.seed
-        told = opened.run.describe().get("seed")
+    A run does not count when it stands there already, is a copy of another one, or has its seed.
+    """
+    counted, remarks = list[tuple[str, LoadedAgent]](), list[str]()
+    weights, seeds = dict[str, Path](), dict[tuple[str, int], Path]()
+    for row, agent in agents:
+        root, seed, digest = agent.path, agent.seed, file_digest(agent.file)
+        told = agent.run.describe().get("seed")
         if told != seed:
-            self.remarks.append(f"{root} says seed {told}, but its checkpoint was trained with seed {seed}")
-        weights = file_digest(opened.run.checkpoint(opened.checkpoint))
-        if (other := self._weights.get(weights)) is not None:
+            remarks.append(f"{root} says seed {told}, but its checkpoint was trained with seed {seed}")
+        if (other := weights.get(digest)) is not None:
             copied = f"has the weights of {other}, which count once"
-            self.remarks.append(f"{root} {'is named twice, and counts once' if root == other else copied}")
-            return False
-        if (row, seed) in self._seeds:
-            self.remarks.append(f"{root} has the seed {seed} of {self._seeds[row, seed]}, which counts once")
-            return False
-        self._weights[weights] = self._seeds[row, seed] = root
-        return True
+            remarks.append(f"{root} {'is named twice, and counts once' if root == other else copied}")
+        elif (row, seed) in seeds:
+            remarks.append(f"{root} has the seed {seed} of {seeds[row, seed]}, which counts once")
+        else:
+            weights[digest] = seeds[row, seed] = root
+            counted.append((row, agent))
+    return counted, remarks
 
 
 def _mean_cost(row: str, facts: Sequence[RowFacts]) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
+from scenemem.features.store import CAPTIONS, IMAGES, OBJECTS, ORACLE, TRACKS, covered_scans
 from scenemem.formats.annotations import (
     PUBLISHED,
     CaptionFiles,
@@ -29,9 +28,8 @@ from scenemem.formats.annotations import (
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder
-from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Progress, silent
-from scenemem.sources.table import FOLDER, find_sources
+from scenemem.sources.table import FOLDER
 from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
@@ -39,19 +37,7 @@ from scenemem.world.graph import World
 
 T = TypeVar("T")
 
-TASKS = {
-    "r2r": "Room-to-Room",
-    "r4r": "longer paths, made of R2R",
-    "reverie": "goals described by their objects",
-    "rxr": "long instructions in three languages",
-}
-"""What each task is."""
-
-LAYOUT = {"connectivity", "objects", "rooms", "captions", "glove", "lar2r", "features", "plans", "pictures"}
-"""Folders that some command looks into, besides those of tasks and originals."""
-
 _HOUSES = "scenemem.houses.features"
-_MOST = 3  # broken files that a track or task names; the list of problems has all
 _BOXES = "objects/BBox.tar.gz"
 _ROOMS = "rooms/viewpoint_rooms.tsv"
 _WORDS = "glove/glove_300d.npz"
@@ -59,6 +45,30 @@ _CAPTIONS = "captions/r2r_blip_DETR_vis2text/<scan>.json"
 _GRAPHS = "connectivity/<scan>_connectivity.json"
 _LABELS = "objects/labels.tsv"
 _POSITIONS = "objects/object_positions.tsv"
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """Episode files that belong together."""
+
+    what: str
+    splits: tuple[str, ...]
+    file: str  # of a split
+    command: str  # gets the files
+
+
+TASKS = {
+    "r2r": TaskFiles("Room-to-Room", SPLITS, "r2r/R2R_{}.json", "fetch r2r"),
+    "r4r": TaskFiles("longer paths, made of R2R", SPLITS[:3], "r4r/R4R_{}.json", "r4r"),
+    "reverie": TaskFiles(
+        "goals described by their objects", SPLITS, "reverie/REVERIE_{}.json", "fetch reverie"
+    ),
+    "rxr": TaskFiles("long instructions in three languages", SPLITS[:3], "rxr/rxr_{}_guide.jsonl.gz", ""),
+}
+"""What each task is."""
+
+LAYOUT = {"connectivity", "objects", "rooms", "captions", "glove", "lar2r", "features", "plans", "pictures"}
+"""Folders that some command looks into, besides those of tasks and originals."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,8 @@ class StoreState:
     complete: bool
     track: str = ""  # empty in stores of older versions
     encoder: str = ""  # what made the features
+    sha256: str = ""
+    buildings: int = 0  # that it has whole, and can be trained on
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,6 @@ class FolderReport:
     tracks: dict[str, Readiness] = field(default_factory=dict)
     tasks: dict[str, Readiness] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    needs: dict[str, str] = field(default_factory=dict)  # preset -> the track or task it waits for
 
     @contextmanager
     def collecting_problems(self) -> Iterator[None]:
@@ -155,7 +166,6 @@ def inspect_folder(folder: DataFolder, progress: Progress = silent) -> FolderRep
     if not any(state.encoder == _HOUSES for state in report.features):  # the houses come complete
         report.tracks = _tracks(report, folder)
     report.tasks = _tasks(report, folder)
-    report.needs = _needs(report)
     return report
 
 
@@ -225,8 +235,8 @@ def _check_features(
 ) -> None:
     def verify(file: Path) -> None:
         info = verify_store(file)
-        complete = world is not None and set(world.names) <= set(info.keys)
-        about = info.width, len(info.keys), complete, info.track, info.encoder
+        whole, lacks = ([], "graphs") if world is None else covered_scans(info, world)
+        about = info.width, len(info.keys), not lacks, info.track, info.encoder, info.sha256, len(whole)
         report.features.append(StoreState(file.stem, *about))
 
     report.read_each("verifying features", folder.feature_files(), verify, progress)
@@ -240,116 +250,60 @@ def _either(file: Path) -> Path:
 def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     """Every track: the stores there are, or what is missing and the commands that mend it.
 
-    That of the houses and unions are listed when they are there.
+    That of the houses and tracks of one's own are listed when they are there.
     """
     compact = find_view_objects(folder.objects)
-    lacks = {
-        _GRAPHS: not report.scans,
-        _BOXES: compact is None,
-        _ROOMS: not (folder.root / _ROOMS).is_file(),
-        _WORDS: not folder.word_vectors.is_file(),
-        _CAPTIONS: not _caption_files(folder),
-        _LABELS: not (folder.root / _LABELS).is_file(),
-        _POSITIONS: not _either(folder.root / _POSITIONS).is_file(),
-    }
-    named = compact is None or compact.name.startswith("view_objects")  # has its labels in it
-    details = [_WORDS, *([] if named else [_LABELS]), _POSITIONS]
-    needed = {
+    named = compact is not None and not compact.name.startswith("view_objects")  # that has its labels in it
+    details = [_WORDS, *([_LABELS] if named else []), _POSITIONS]
+    needed: dict[str, tuple[list[str], list[str]]] = {
         CAPTIONS.name: ([_GRAPHS, _CAPTIONS], [_WORDS]),
         OBJECTS.name: ([_GRAPHS, _BOXES], details),
         IMAGES.name: ([_GRAPHS], []),
         ORACLE.name: ([_GRAPHS, _BOXES, _ROOMS], details),
     }
+    there = {
+        _GRAPHS: report.scans > 0,
+        _BOXES: compact is not None,
+        _CAPTIONS: bool(_caption_files(folder)),
+        _POSITIONS: _either(folder.root / _POSITIONS).is_file(),
+        **{file: (folder.root / file).is_file() for file in (_ROOMS, _WORDS, _LABELS)},
+    }
     states = {}
-    for name, track in TRACKS.items():
-        there = [state.name for state in report.features if state.complete and state.track == name]
-        if there:
-            states[name] = Readiness(track.sensor, True, there)
-        if there or name not in needed:  # the houses are built where they are used
+    for name in dict.fromkeys((*needed, *(state.track for state in report.features if state.track))):
+        sensor = TRACKS[name].sensor if name in TRACKS else ""
+        stores = [state.name for state in report.features if state.complete and state.track == name]
+        if stores:
+            states[name] = Readiness(sensor, True, stores)
+        if stores or name not in needed:  # the houses are built where they are used
             continue
-        must, may = ([file for file in files if lacks[file]] for files in needed[name])
-        places = dict.fromkeys(file.split("/")[0] for files in needed[name] for file in files)
-        broken = [file for place in places for file in _broken(report, folder, place)]
-        if any(file.startswith("connectivity/") for file in broken):  # they are there, but not all are sound
-            must.remove(_GRAPHS)
-        must = [*(f"{file} (broken)" for file in broken[:_MOST]), *must]
+        must, may = ([file for file in files if not there[file]] for files in needed[name])
         if name == IMAGES.name:
             must.append("pictures of the views, or a file of image features")
-        fetch = _mending(name, broken, folder) if must or may else []
+        fetch = [f"scenemem data fetch {name} --data {folder.quoted}"] if must or may else []
         # how pictures become features depends on what one has; 'data fetch images' explains it
-        build = [] if name == IMAGES.name else [f"{track.command} --data {folder.quoted}"]
-        states[name] = Readiness(track.sensor, False, [], must, may, fetch + build)
-    for union in sorted({state.track for state in report.features} - set(TRACKS) - {""}):
-        there = [state.name for state in report.features if state.complete and state.track == union]
-        parts = union.split(JOINT)
-        sensor = " + ".join(TRACKS[part].sensor for part in parts if part in TRACKS)
-        join = [] if there else [f"scenemem data join {shlex.join(parts)} --data {folder.quoted}"]
-        states[union] = Readiness(sensor, bool(there), there, commands=join)
+        build = [] if name == IMAGES.name else [f"{TRACKS[name].command} --data {folder.quoted}"]
+        states[name] = Readiness(sensor, False, [], must, may, fetch + build)
     return states
-
-
-def _broken(report: FolderReport, folder: DataFolder, place: str) -> list[str]:
-    """The files in a folder of the layout that are there and cannot be read, as the layout names them."""
-    files = (Path(problem.file) for problem in report.problems)
-    within = {file for file in files if file.is_relative_to(folder.root / place) and file.is_file()}
-    return sorted(str(file.relative_to(folder.root)) for file in within)
-
-
-def _mending(name: str, broken: list[str], folder: DataFolder) -> list[str]:
-    """The commands that fetch what a track lacks; a broken archive from elsewhere is removed first."""
-    known = {file.target for source in find_sources((name,)) for file in source.files}
-    gone = [f"rm {shlex.quote(str(folder.root / file))}" for file in broken if file not in known]
-    again = " --replace" if any(file in known for file in broken) else ""
-    return [*gone, f"scenemem data fetch {name} --data {folder.quoted}{again}"]
 
 
 def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     """Every task: the splits it lacks and the command that gets them; a task without files is listed, too."""
     states: dict[str, Readiness] = {}
-    for task, what in TASKS.items():
-        splits = SPLITS if task in ("r2r", "reverie") else SPLITS[:3]
-        present = [split for split in splits if folder.episodes(task, split).is_file()]
-        # not read without graphs
-        there = report.splits.get(task, {}) if report.scans else dict.fromkeys(present)
-        name = "rxr/rxr_{1}_guide.jsonl.gz" if task == "rxr" else "{0}/{2}_{1}.json"
-        missing = [name.format(task, split, task.upper()) for split in splits if split not in there]
-        if not there:
-            missing = [f"{task}/"]
-        graphs = [f"{file} (broken)" for file in _broken(report, folder, "connectivity")]
-        if not report.scans:
-            missing = [*(graphs[:_MOST] or [_GRAPHS]), *missing]
-        # a file that is there and broken is only fetched again with --replace
-        again = " --replace" if graphs or set(present) - set(there) else ""
-        commands = {
-            "r2r": [f"scenemem data fetch r2r --data {folder.quoted}{again}"],
-            "r4r": [f"scenemem data r4r --data {folder.quoted}"],
-            "reverie": [f"scenemem data fetch reverie --data {folder.quoted}{again}"],
-            "rxr": ["see https://github.com/google-research-datasets/RxR"],
-        }[task]
-        if task == "r4r" and not set(splits) <= set(report.splits.get("r2r", {})):
+    for name, task in TASKS.items():
+        present = [split for split in task.splits if folder.episodes(name, split).is_file()]
+        sound = report.splits.get(name, {}) if report.scans else present  # not read without graphs
+        missing = [task.file.format(split) for split in task.splits if split not in sound]
+        missing = missing if sound else [f"{name}/"]
+        missing = missing if report.scans else [_GRAPHS, *missing]
+        commands = [f"scenemem data {task.command} --data {folder.quoted}"]
+        if not task.command:
+            commands = ["see https://github.com/google-research-datasets/RxR"]
+        if name == "r4r" and not {*task.splits} <= {*report.splits.get("r2r", {})}:
             commands = [*states["r2r"].commands, *commands]
-        states[task] = Readiness(what, not missing, [], missing, [], commands if missing else [])
+        states[name] = Readiness(task.what, not missing, [], missing, [], commands if missing else [])
     return states
 
 
 def _caption_files(folder: DataFolder) -> list[CaptionFiles]:
     found = (find_captions(folder.captions, captioner) for captioner in PUBLISHED)
     return [files for files in found if files is not None]
-
-
-def _needs(report: FolderReport) -> dict[str, str]:
-    """The track or task that each preset waits for; presets that can start are left out."""
-    complete = {state.name for state in report.features if state.complete}
-    needs = {}
-    for name, preset in PRESETS.items():
-        waits = []
-        wanted = preset.data.features
-        if wanted is None and not complete:
-            waits.append("any track")
-        elif wanted is not None and wanted not in complete:
-            waits.append(f"track {wanted}")
-        if "train" not in report.splits.get(preset.data.task, {}):
-            waits.append(f"task {preset.data.task}")
-        if waits:
-            needs[name] = " and ".join(waits)
-    return needs

@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,22 +21,29 @@ from scenemem.agents.agent import Agent
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.features.store import Environment, check_identity, covered_scans, identity, open_store
+from scenemem.features.store import (
+    Environment,
+    check_identity,
+    choose_store,
+    complete_stores,
+    identity,
+    open_environment,
+)
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.decoding import file_digest
-from scenemem.formats.features import StoreInfo, read_store_info
-from scenemem.formats.folder import DataFolder
+from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint, stored_network
 from scenemem.learning.speaker import Speaker
 from scenemem.learning.speaker_trainer import SpeakerLearning
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.presets import DataConfig, Preset
-from scenemem.registry import Registry, UnknownNameError, require_plugins
+from scenemem.registry import Registry, UnknownNameError, require_plugins, suggestion
 from scenemem.runs.folder import SPEAKER, RunFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split, split_off
 from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
-from scenemem.world.build import graph_digest, load_world
+from scenemem.world.build import graph_digest
+from scenemem.world.graph import World
 
 DEV_UNSEEN = "dev_unseen"
 """The split made of held-out training buildings."""
@@ -134,7 +141,8 @@ class Opened(Generic[P]):
         holds_out = self.preset.selection.split == DEV_UNSEEN
         if split == DEV_UNSEEN or (split == "train" and holds_out):
             return self._shared[split]
-        return load_split(self.folder, self.environment.world, self.preset.data.task, split)
+        world, task = self.environment.world, self.preset.data.task
+        return find_split(self.folder, world, task, split)
 
     @cached_property
     def _shared(self) -> dict[str, EpisodeSet]:
@@ -198,10 +206,25 @@ class SpeakerExperiment(Opened[SpeakerPreset]):
         return Speaker(self.network, self.environment, self.vocabulary, max_words=self.preset.words)
 
 
+def find_split(folder: DataFolder, world: World, task: str, split: str) -> EpisodeSet:
+    """The episodes of a split; the message about one that is not there lists the others."""
+    _check_split(folder, task, split)
+    return load_split(folder, world, task, split)
+
+
 def split_inputs(folder: DataFolder, task: str, split: str) -> dict[str, str]:
     """The sha256 of the episode file of a split, and of the graphs it is walked on."""
-    file = folder.episodes(task, "train" if split == DEV_UNSEEN else split)
-    return {"episodes": file_digest(file), "graphs": graph_digest(folder.connectivity)}
+    split = "train" if split == DEV_UNSEEN else split
+    _check_split(folder, task, split)
+    episodes = file_digest(folder.episodes(task, split))
+    return {"episodes": episodes, "graphs": graph_digest(folder.connectivity)}
+
+
+def _check_split(folder: DataFolder, task: str, split: str) -> None:
+    there = [one for one in SPLITS if folder.episodes(task, one).is_file()]
+    if there and not folder.episodes(task, split).is_file():
+        names = dict.fromkeys((*there, *((DEV_UNSEEN,) if "train" in there else ())))
+        raise UserError(f"{folder.root} has no split '{split}' of {task}; {suggestion(split, names)}")
 
 
 def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) -> DataFolder:
@@ -368,9 +391,9 @@ def _begin_with_word_vectors(experiment: Experiment) -> None:
 
 def _begun(preset: P, folder: DataFolder, seed: int, device: str) -> _Parts[P]:
     """A preset with the name of its feature store, the words of its training split, and fresh weights."""
-    store = _chosen_store(preset.data, folder)
+    store = choose_store(folder, preset.data.features)
     preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run names its store
-    environment = _environment(store, folder, device)
+    environment = open_environment(store, folder, device)
     whole = load_split(folder, environment.world, preset.data.task, "train")
     held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
     vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
@@ -392,37 +415,9 @@ def _reopened(
     if not isinstance(trained, dict):
         raise DataError(file, "does not say which features it was trained on")
     same = [store for store, info in complete_stores(folder) if info.sha256 == trained.get("sha256")]
-    environment = _environment(same[0] if same else _chosen_store(preset.data, folder), folder, device)
+    environment = open_environment(
+        same[0] if same else choose_store(folder, preset.data.features), folder, device
+    )
     check_identity(trained, environment.store, file)
     network = stored_network(lambda: _network(preset, environment, vocabulary), checkpoint, file)
     return preset, folder, environment, vocabulary, network.to(environment.world.device)
-
-
-def _environment(store: Path, folder: DataFolder, device: str) -> Environment:
-    world = load_world(folder.connectivity)
-    scans, lacks = covered_scans(read_store_info(store), world)
-    if lacks and scans:
-        warnings.warn(f"{store}: {lacks}; instructions elsewhere are left out", stacklevel=2)
-        world = load_world(folder.connectivity, scans=scans)
-    features = open_store(store, world)
-    if device != "cpu":
-        world, features = world.to(device), features.to(device)
-    return Environment(world, features)
-
-
-def complete_stores(folder: DataFolder) -> Iterator[tuple[Path, StoreInfo]]:
-    """The stores that can be read, with what they hold; unreadable ones are skipped."""
-    for store in folder.feature_files():
-        with suppress(DataError):
-            yield store, read_store_info(store)
-
-
-def _chosen_store(data: DataConfig, folder: DataFolder) -> Path:
-    """The feature store a preset names, or the only one there is."""
-    if data.features is not None:
-        return folder.feature_file(data.features)
-    stores = [store for store, _ in complete_stores(folder)] or folder.feature_files()
-    if len(stores) > 1:
-        names = ", ".join(file.stem for file in stores)
-        raise UserError(f"{folder.root} has several feature stores ({names}); name one with `features`")
-    return stores[0] if stores else folder.feature_file("objects")  # which says how to build one

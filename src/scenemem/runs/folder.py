@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from scenemem.errors import DataError, UserError
+from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.decoding import decode_json, fitted, read_bytes, read_json
 
@@ -135,31 +134,12 @@ class RunFolder:
                 yield self._line(text, number)
 
     def forget_after(self, iteration: int) -> None:
-        """Drop lines that a resumed run will write again, and a line that was cut short.
-
-        Damaged lines are dropped as well; the file as it was is kept beside it then, with a warning.
-        """
-        if not self.metrics.is_file():
-            return
-        kept, damaged = [], list[DataError]()
-        content = self.metrics.read_bytes()
-        for number, text in enumerate(_whole_lines(content), start=1):
-            try:
-                if self._line(text, number)["iteration"] <= iteration:
-                    kept.append(text)
-            except DataError as error:
-                damaged.append(error)
-        if damaged:
-            copy = self.metrics.with_suffix(".damaged.jsonl")
-            with atomic_file(copy) as partial:
-                partial.write_bytes(content)
-            warnings.warn(
-                f"{damaged[0]}; {len(damaged)} damaged lines were left out, "
-                f"the file as it was is kept as '{copy.name}'",
-                stacklevel=2,
-            )
-        with atomic_file(self.metrics) as partial:
-            partial.write_bytes(b"".join(kept))
+        """Drop lines that a resumed run will write again, and a line that was cut short."""
+        if self.metrics.is_file():
+            lines = enumerate(_whole_lines(self.metrics.read_bytes()), start=1)
+            kept = [text for number, text in lines if self._line(text, number)["iteration"] <= iteration]
+            with atomic_file(self.metrics) as partial:
+                partial.write_bytes(b"".join(kept))
 
     def _line(self, text: bytes, number: int) -> dict[str, Any]:
         """A line of the metrics, with the fields that its readers rely on."""

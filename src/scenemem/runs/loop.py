@@ -39,6 +39,7 @@ from scenemem.presets import SelectionConfig
 from scenemem.processes import ENDING, handling
 from scenemem.runs.experiment import SpeakerSelection
 from scenemem.runs.folder import RunFolder
+from scenemem.viewer.report import dotted
 
 Validate = Callable[[], dict[str, float]]
 """Measures what is being trained, as it is now."""
@@ -333,16 +334,14 @@ def restore_randomness(states: Mapping[str, torch.Tensor], trainer: Learner) -> 
         torch.cuda.set_rng_state(states[_DEVICE], trainer.group.device)
 
 
-def differences(before: Any, now: Any, name: str = "") -> list[str]:
+def differences(before: Any, now: Any) -> list[str]:
     """What differs between two nested records, one line each: ``model.width: 64 then, 128 now``."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        prefix = f"{name}." if name else ""
-        names = sorted(before.keys() | now.keys())
-        inner = (differences(before.get(item), now.get(item), f"{prefix}{item}") for item in names)
-        return [line for lines in inner for line in lines]
-    if before == now:
-        return []
-    return [f"{name + ': ' if name else ''}{_shown(before)} then, {_shown(now)} now"]
+    then, today = dotted(before), dotted(now)
+    return [
+        f"{name + ': ' if name else ''}{_shown(then.get(name))} then, {_shown(today.get(name))} now"
+        for name in sorted(then.keys() | today.keys())
+        if then.get(name) != today.get(name)
+    ]
 
 
 def _shown(value: Any) -> str:
@@ -477,12 +476,10 @@ def open_loggers(run: RunFolder) -> list[TensorBoardLogger | WandbLogger]:
     return loggers
 
 
-def scalars(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
+def scalars(line: dict[str, Any]) -> dict[str, float]:
     """All numbers of a nested line, by ``outer/inner`` name; the iteration itself is left out."""
-    found: dict[str, float] = {}
-    for name, value in line.items():
-        if isinstance(value, dict):
-            found.update(scalars(value, f"{prefix}{name}/"))
-        elif isinstance(value, (int, float)) and name != "iteration":
-            found[prefix + name] = float(value)
-    return found
+    return {
+        name.replace(".", "/"): float(value)
+        for name, value in dotted(line).items()
+        if isinstance(value, (int, float)) and name != "iteration"
+    }

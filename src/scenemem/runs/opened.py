@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import repeat
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,11 @@ from scenemem.agents.rollout import Rollout, joined
 from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.errors import DataError, UserError
-from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
-from scenemem.evaluation.following import (
-    Agreement,
-    GroundingQuality,
-    measure_following,
-    measure_grounding,
-)
-from scenemem.evaluation.metrics import Metrics
+from scenemem.evaluation.evaluate import Evaluation, Walks, episode_results, walk_split
+from scenemem.evaluation.following import Agreement, GroundingQuality, measure_following, measure_grounding
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
 from scenemem.formats.decoding import code_digest, file_digest
+from scenemem.formats.episodes import EpisodeRecord
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import (
     EpisodeResult,
@@ -43,71 +40,36 @@ from scenemem.formats.results import (
     write_stamp,
     write_trajectories,
 )
-from scenemem.formats.traces import Origin
+from scenemem.formats.traces import Origin, Trace, write_trace
+from scenemem.houses.house import ENCODER
 from scenemem.learning.checkpoint import Checkpoint
 from scenemem.learning.objectives import ClosestToGoal
+from scenemem.presets import Preset
 from scenemem.processes import end_with_parent
 from scenemem.registry import load_plugin, loaded_plugins
 from scenemem.runs.experiment import (
     DEV_UNSEEN,
     Experiment,
     Progress,
-    complete_stores,
+    find_split,
     hide_main_module,
     silent,
     speaker_beside,
     split_inputs,
     stored_experiment,
 )
-from scenemem.runs.folder import (
-    RunFolder,
-    Which,
-)
-from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.runs.folder import RunFolder, Which
+from scenemem.tasks.episode_set import Episode, EpisodeList, EpisodeSet, bind_episodes
+from scenemem.viewer.replay import plain, write_replays
+from scenemem.viewer.scenery import Sceneries
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import graph_digest, load_world
-from scenemem.world.graph import World
-from scenemem.zoo.reranking import CandidateWalker, PragmaticSearch, Reranking, RerankingAgent, searches
+from scenemem.world.graph import NONE, World
+from scenemem.zoo.reranking import PragmaticSearch, Reranking, RerankingAgent, searches
 
 _AT_ONCE = 256  # episodes
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What came out of a split."""
-
-    split: str
-    instruction_ids: tuple[str, ...]
-    measured: Metrics  # one value per instruction
-    missing: int = 0  # instructions of the split without a trajectory
-    jumps: float | None = None  # mean number of frontier decisions that left the viewpoint; None if unknown
-    reranking: Mapping[str, Any] | None = None  # how a speaker helped to choose, and what candidates walked
-    track: str = ""  # of the features the agent saw; empty when unknown and for agents that see none
-
-    @property
-    def n(self) -> int:
-        """How many instructions were walked."""
-        return len(self.instruction_ids)
-
-    @cached_property
-    def metrics(self) -> dict[str, float]:
-        """The mean of every metric: metres for tl and ne, fractions for the others."""
-        return self.measured.means()
-
-    @cached_property
-    def per_episode(self) -> dict[str, dict[str, float]]:
-        """The metrics of every instruction, by its id."""
-        columns = {name: values.tolist() for name, values in vars(self.measured).items()}
-        return {
-            instruction_id: {name: column[number] for name, column in columns.items()}
-            for number, instruction_id in enumerate(self.instruction_ids)
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
-        more = {"jumps": self.jumps, "reranking": self.reranking, "track": self.track or None}
-        known = {name: value for name, value in more.items() if value is not None}
-        return {"split": self.split, "n": self.n, "missing": self.missing, "metrics": self.metrics, **known}
+_SOURCES = ("weights", "episodes", "graphs", "features", "code", "checkpoint")
+"""What has to be the same now for results to count; the other fields of their stamp follow from these."""
 
 
 def evaluate_scripted(
@@ -120,15 +82,67 @@ def evaluate_scripted(
         "random": RandomAgent(world, torch.Generator().manual_seed(seed)),
         "stop": StopAgent(world),
     }
-    walks = _walk(agents[name], load_split(folder, world, task, split), name, progress)
-    return _evaluation(walks, world, split)
+    walks = _walk(agents[name], find_split(folder, world, task, split), name, progress)
+    return Evaluation.of(walks, world, split)
+
+
+class Walk:
+    """What an agent did with an instruction; made by ``LoadedAgent.walk``."""
+
+    def __init__(self, agent: LoadedAgent, episodes: EpisodeSet) -> None:
+        self._agent = agent
+        self._walks = walk_split(agent.walker, episodes)
+
+    @cached_property
+    def _traced(self) -> TracedAgent:
+        return self._agent.traced(self._walks.episodes)
+
+    @cached_property
+    def path(self) -> list[str]:
+        """Every viewpoint passed, in order."""
+        viewpoints = self._walks.viewpoint[0].tolist()
+        return [self._agent.world.viewpoints[one] for one in viewpoints if one != NONE]
+
+    @property
+    def steps(self) -> int:
+        """Hops from one viewpoint to the next."""
+        return sum(here != there for here, there in pairwise(self.path))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended by its own decision; False when it was cut off."""
+        return bool(self._walks.stopped[0])
+
+    @cached_property
+    def metrics(self) -> dict[str, float] | None:
+        """The metrics of the walk; None without a goal."""
+        has_goal = self._walks.episodes.has_goals
+        return self._walks.measured(self._agent.world).means() if has_goal else None
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The agent's memory, options and decisions; recorded at the first use."""
+        return self._traced.trace(self._walks.episodes.instruction_ids)[0]
+
+    def save(self, file: str | os.PathLike[str]) -> Path:
+        """Write a self-contained page (.html) that replays the walk, its trace beside it; return the page."""
+        page = Path(file)
+        if page.suffix != ".html":
+            raise UserError(f"{page}: a replay is a page; expected a name ending in .html")
+        ids, sceneries = self._walks.episodes.instruction_ids, Sceneries(self._agent.experiment.folder)
+        write_replays([self._traced], ids, sceneries, lambda _: page)
+        return page
+
+    def __repr__(self) -> str:
+        end = "stopped" if self.stopped else "cut off"
+        return f"Walk({self.steps} steps, {end} at {self.path[-1]})"
 
 
 @dataclass(frozen=True, eq=False)
 class WithSpeaker:
-    """An agent, and a speaker that helps to choose its answers."""
+    """An agent's walker that a speaker helps to choose its answers."""
 
-    walker: CandidateWalker | PragmaticSearch
+    walker: RerankingAgent | PragmaticSearch
     speaker: RunFolder
     settings: Mapping[str, Any]  # what the choice depends on besides
 
@@ -140,25 +154,63 @@ class WithSpeaker:
     def facts(self, walks: Walks, world: World) -> dict[str, Any]:
         """What belongs to an evaluation: the speaker, the settings, and what all candidates walked."""
         facts = {"speaker": str(self.speaker.root), **self.settings}
-        if isinstance(self.walker, CandidateWalker):  # the walk of a search holds all that was walked
+        if isinstance(self.walker, RerankingAgent):  # the walk of a search holds all that was walked
             all_walked = {"tl": self.walker.metres, "spl": self.walker.spl(walks, world)}
             facts["all_walked"] = {name: float(values.mean()) for name, values in all_walked.items()}
         return facts
 
 
-@dataclass(frozen=True, eq=False)
-class OpenedRun:
-    """The agent of a run on a data folder, ready to be evaluated."""
+@dataclass(frozen=True, eq=False, repr=False)
+class LoadedAgent:
+    """A trained agent on a data folder; made by ``scenemem.load``."""
 
     run: RunFolder
-    experiment: Experiment
+    experiment: Experiment  # network, environment, vocabulary: to go deeper
     checkpoint: Which
     stored: Checkpoint  # what the file of its weights holds
     progress: Progress = silent
+    helped: WithSpeaker | None = None  # a speaker that helps it to choose
+
+    def __post_init__(self) -> None:
+        try:
+            self.iteration, self.seed  # noqa: B018
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"does not say how far and with which seed it was trained ({error})"
+            raise DataError(self.file, reason) from error
+
+    @property
+    def path(self) -> Path:
+        """The folder of its run."""
+        return self.run.root
+
+    @property
+    def name(self) -> str:
+        """That of the folder of its run."""
+        return self.run.root.name
+
+    @property
+    def file(self) -> Path:
+        """Its weights."""
+        return self.run.checkpoint(self.checkpoint)
+
+    @property
+    def preset(self) -> Preset[Any]:
+        """Its settings."""
+        return self.experiment.preset
+
+    @property
+    def world(self) -> World:
+        """The graphs of the buildings it can walk in."""
+        return self.experiment.environment.world
+
+    @property
+    def walker(self) -> Walker:
+        """What walks: its network, alone or with the help of a speaker."""
+        return self.experiment.agent if self.helped is None else self.helped.walker
 
     @property
     def iteration(self) -> int:
-        """Of the weights."""
+        """Optimiser steps its weights were trained for."""
         return int(self.stored.metadata["progress"]["iteration"])
 
     @property
@@ -169,63 +221,232 @@ class OpenedRun:
             raise TypeError(f"its seed is {seed!r:.40}")
         return seed
 
-    @property
-    def world(self) -> World:
-        """Where it walks."""
-        return self.experiment.environment.world
+    def episodes(self, split: str) -> EpisodeList:
+        """The episodes of a split, as this agent sees them: ``dev_unseen`` is what it was selected on."""
+        return EpisodeList.of(self.world, self.episode_set(split))
 
-    def episodes(self, split: str) -> EpisodeSet:
+    def walk(
+        self,
+        instruction: Episode | str,
+        *,
+        start: Episode | tuple[str, str] | None = None,
+        heading: float | None = None,
+    ) -> Walk:
+        """Follow an instruction.
+
+        Args:
+            instruction: an episode, or any text.
+            start: where to begin with a text: (scan, viewpoint), or the start of an episode.
+            heading: where to look first, radians clockwise from +y; the episode's, or 0, when left out.
+        """
+        if isinstance(instruction, Episode):
+            if start is not None:
+                raise UserError("an episode has its own start; pass its text to begin elsewhere")
+            episode = instruction
+        elif start is None:
+            raise UserError(
+                "a text needs a start: start=(scan, viewpoint), or an episode to begin where it does"
+            )
+        else:
+            at = start if isinstance(start, Episode) else Episode("", "", *start, heading=0.0, path=())
+            episode = replace(at, id="text", text=instruction, path=(at.start,))
+        heading = episode.heading if heading is None else heading
+        if not math.isfinite(heading):
+            raise UserError(f"the heading is {heading}, expected radians clockwise from +y")
+        record = EpisodeRecord(
+            scan=episode.scan,
+            path_id=episode.id,
+            path=episode.path,
+            heading=heading,
+            instructions=(episode.text,),
+            instruction_ids=(episode.id,),
+        )
+        return Walk(self, bind_episodes(self.world, [record], "the instruction", name="instruction"))
+
+    def evaluate(self, split: str = "val_unseen", *, processes: int = 1) -> Evaluation:
+        """Walk a split; trajectories and outcomes are kept in the run folder, as ``scenemem eval`` does."""
+        return self.record(split, processes=processes)[0]
+
+    def record(
+        self,
+        split: str = "val_unseen",
+        *,
+        out: str | os.PathLike[str] | None = None,
+        traces: int = 0,
+        processes: int = 1,
+        speaker: str | os.PathLike[str] | None = None,
+        candidates: int = 1,
+        speaker_weight: float = Reranking.weight,
+        seed: int = 0,
+    ) -> tuple[Evaluation, list[Path]]:
+        """Walk a split and write what came out  ->  the evaluation, the files and folders written.
+
+        Args:
+            out: folder for trajectories, outcomes and traces; ``results`` of the run when left out.
+            traces: number of episodes, from the first on, whose traces are kept.
+            speaker: run of a speaker that helps to choose among candidates, or among the routes of a search.
+            candidates: routes walked per episode, of which one is the answer: one greedy, the others sampled.
+            speaker_weight: of the speaker in that choice; the agent has the rest.
+            seed: of sampled candidates.
+        """
+        if traces < 0:
+            raise UserError(f"`traces` must be 0 or more, got {traces}")
+        if speaker is not None:
+            if processes > 1:
+                raise UserError("with a speaker one process walks; leave out `processes` or `speaker`")
+            from scenemem.runs.weights import find_run  # which opens runs itself
+
+            helped = self.with_speaker(find_run(speaker), Reranking(candidates, speaker_weight, seed))
+            return helped.record(split, out=out, traces=traces)
+        place = self._results_folder if out is None else Path(out)
+        traced = self.traced(self.episode_set(split), split) if traces else None
+        walks, _ = self._kept_walks(split, processes, place)
+        found = Evaluation.of(walks, self.world, split, self.experiment.track)
+        if self.helped is not None:
+            found = replace(found, reranking=self.helped.facts(walks, self.world))
+        written = [file for end in ("json", "jsonl") if (file := place / f"{split}.{end}").is_file()]
+        if traced is not None:
+            for trace in traced.trace(list(traced.episodes.instruction_ids[:traces])):
+                write_trace(place / "traces" / f"{split}-{plain(trace.task.instruction_id)}.json", trace)
+            written.append(place / "traces")
+        return found, written
+
+    def following(self, split: str = "val_unseen") -> list[Agreement]:
+        """How often it would choose what is right where it is led along the reference paths."""
+        with self.progress("leading along reference paths") as advance:
+            return measure_following(self.experiment.agent, self.episode_set(split), progress=advance)
+
+    def grounding(self, split: str = "val_unseen") -> GroundingQuality:
+        """How well its word attention agrees with hand-made labels (``lar2r/`` of the data folder)."""
+        task = self.preset.data.task
+        if task != "r2r":
+            raise UserError(f"word labels exist for r2r only, this run walks {task}")
+        file = landmark_label_file(self.experiment.folder.root, "train" if split == DEV_UNSEEN else split)
+        labels, episodes = read_landmark_labels(file), self.episode_set(split)
+        with self.progress("measuring attention") as advance:
+            return measure_grounding(self.experiment.agent, episodes, labels, progress=advance)
+
+    def with_speaker(self, speaker: RunFolder, reranking: Reranking) -> LoadedAgent:
+        """The agent with a speaker that helps to choose its answers.
+
+        It chooses among several candidates of each episode or, when the agent searches, among the routes that
+        one search has found.
+        """
+        agent, scorer = self.experiment.agent, speaker_beside(speaker, self.experiment)
+        if not searches(agent):
+            walker = RerankingAgent(agent, scorer, reranking)
+            return replace(self, helped=WithSpeaker(walker, speaker, asdict(reranking)))
+        if reranking.candidates != 1:
+            raise UserError(
+                f"{self.path} searches, and a speaker chooses among the routes of one search; "
+                "leave out `candidates`"
+            )
+        search, weight = PragmaticSearch(agent, scorer, reranking.weight), {"weight": reranking.weight}
+        return replace(self, helped=WithSpeaker(search, speaker, weight))
+
+    def episode_set(self, split: str) -> EpisodeSet:
         """The episodes of a split, with a warning when it was trained on other training episodes."""
         before = self.stored.metadata.get("inputs")
         if split in ("train", DEV_UNSEEN) and isinstance(before, dict) and "train" in before:
-            task = self.experiment.preset.data.task
+            task = self.preset.data.task
             now = split_inputs(self.experiment.folder, task, "train")["episodes"]
             if now != before["train"]:
                 warnings.warn(
-                    f"{self.run.root}: the training episodes of {task} are not those it was trained on "
+                    f"{self.path}: the training episodes of {task} are not those it was trained on "
                     f"(sha256 {str(before['train'])[:12]} then, {now[:12]} now); other buildings may be held "
                     f"out, and it may have learned from what '{split}' holds now",
                     stacklevel=2,
                 )
         return self.experiment.episodes(split)
 
-    def walk(self, split: str, processes: int = 1, helped: WithSpeaker | None = None) -> Walks:
-        """Walk a split, alone, with copies in several processes, or with a speaker's help."""
-        checkpoint, episodes = self.run.checkpoint(self.checkpoint), self.episodes(split)
-        walker: AbstractContextManager[Walker] = nullcontext(self.experiment.agent)
-        at_once = _AT_ONCE * processes
-        if helped is not None:
-            walker = nullcontext(helped.walker)
-            at_once = max(1, _AT_ONCE // helped.settings.get("candidates", 1))
+    def walks(self, split: str, processes: int = 1) -> Walks:
+        """Walk a split, alone or with copies in several processes."""
+        episodes, at_once = self.episode_set(split), _AT_ONCE * processes
+        walker: AbstractContextManager[Walker] = nullcontext(self.walker)
+        if self.helped is not None:
+            at_once = max(1, _AT_ONCE // self.helped.settings.get("candidates", 1))
         elif processes > 1 and self.world.device.type != "cpu":
             raise UserError("several processes walk on the CPU; leave out `processes` or `device`")
         elif processes > 1:
-            walker = WorkerPool(checkpoint, self.experiment.folder, processes)
+            walker = WorkerPool(self.file, self.experiment.folder, processes)
         with walker as opened:
-            return _walk(opened, episodes, self.run.root.name, self.progress, at_once)
+            return _walk(opened, episodes, self.name, self.progress, at_once)
 
-    def record(
-        self,
-        split: str,
-        processes: int = 1,
-        place: Path | None = None,
-        helped: WithSpeaker | None = None,
-        *,
-        optional: bool = False,
+    def traced(self, episodes: EpisodeSet, split: str | None = None, name: str | None = None) -> TracedAgent:
+        """The agent, watched while it walks episodes (of a split); called as its run, or by another name."""
+        origin, name = self.origin(split), name or self.name
+        if self.helped is None:
+            return TracedAgent(name, self.experiment.agent, episodes, origin)
+        if isinstance(self.helped.walker, RerankingAgent):
+            raise UserError(
+                f"{self.path} does not search, and a walk chosen among candidates cannot be watched; "
+                "leave out `speaker`"
+            )
+        origin = msgspec.structs.replace(origin, reranking=self.helped.reranking)
+        name = f"{name} with {self.helped.speaker.root.name}"
+        return TracedAgent(name, self.helped.walker, episodes, origin)
+
+    def origin(self, split: str | None = None) -> Origin:
+        """What walks of a split, or of an instruction that stands in none, come from now."""
+        folder, task = self.experiment.folder, self.preset.data.task
+        return Origin(
+            versions={"scenemem": __version__, "torch": str(torch.__version__)},
+            weights=file_digest(self.file),
+            episodes="" if split is None else split_inputs(folder, task, split)["episodes"],
+            graphs=graph_digest(folder.connectivity),
+            features=self.experiment.environment.store.info.sha256,
+        )
+
+    def results(self, split: str) -> Sequence[EpisodeResult]:
+        """The outcome of every episode of a split, walked now unless these weights have walked it already."""
+        if self.helped is not None:
+            return self._results(self.walks(split))
+        kept = self.kept(split)
+        return self._kept_walks(split, 1, self._results_folder, optional=True)[1] if kept is None else kept
+
+    def kept(self, split: str) -> Sequence[EpisodeResult] | None:
+        """What these weights have walked already of a split; None when anything has changed since then.
+
+        None, too, for an agent with parts from outside of the package, whose code has no checksum.
+        """
+        makers = {type(part).__module__ for part in self.experiment.network.modules()}
+        makers.add(getattr(AGENTS[self.preset.agent].build, "__module__", ""))
+        if not {maker.partition(".")[0] for maker in makers} <= {"scenemem", "torch"}:
+            return None
+        outcomes, stamp = self.run.results(split).with_suffix(".jsonl"), read_stamp(self.run.stamp(split))
+        if stamp is None or outcomes.name not in stamp.files:
+            return None
+        files = {outcomes.with_name(name): digest for name, digest in stamp.files.items()}
+        whole = all(file.is_file() and file_digest(file) == digest for file, digest in files.items())
+        try:
+            now = self._stamp(split)
+        except UserError:  # the data has no such split any more
+            return None
+        if not whole or any(getattr(stamp, name) != getattr(now, name) for name in _SOURCES):
+            return None
+        found, wanted = read_episode_results(outcomes), self.episode_set(split).instruction_ids
+        return found if tuple(one.instr_id for one in found) == wanted else None
+
+    @property
+    def _results_folder(self) -> Path:
+        return self.path / "results" / ("" if self.helped is None else "reranked")
+
+    def _results(self, walks: Walks) -> list[EpisodeResult]:
+        return episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
+
+    def _kept_walks(
+        self, split: str, processes: int, place: Path, *, optional: bool = False
     ) -> tuple[Walks, list[EpisodeResult]]:
         """Walk a split; trajectories and (unless goals are secret) outcomes are kept with a stamp.
 
-        They are written to ``place``, the results of the run when left out; if that is ``optional``, an error
-        is ignored. With a speaker's help outcomes are not kept.
+        They are written to ``place``; if that is ``optional``, an error is ignored. With a speaker's help
+        outcomes are not kept.
         """
-        stamp = self.stamp(split)  # before the walk, because files may change meanwhile
-        walks = self.walk(split, processes, helped)
-        results: list[EpisodeResult] = []
-        if walks.episodes.has_goals and helped is None:
-            results = self._results(walks)
-        else:
-            stamp = msgspec.structs.replace(stamp, reranking=helped and helped.reranking)
-        file = (place or self.run.results(split).parent) / f"{split}.json"
+        stamp = self._stamp(split)  # before the walk, because files may change meanwhile
+        walks = self.walks(split, processes)
+        has_outcomes = walks.episodes.has_goals and self.helped is None
+        results = self._results(walks) if has_outcomes else []
+        file = place / f"{split}.json"
         outcomes = file.with_suffix(".jsonl")
         with suppress(UserError) if optional else nullcontext():
             write_trajectories(file, walks.trajectories(self.world))
@@ -235,121 +456,23 @@ class OpenedRun:
             write_stamp(file.with_suffix(".stamp.json"), msgspec.structs.replace(stamp, files=files))
         return walks, results
 
-    def _results(self, walks: Walks) -> list[EpisodeResult]:
-        return episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
-
-    def origin(self, split: str | None = None) -> Origin:
-        """What walks of a split, or of an instruction that stands in none, come from now."""
-        folder, task = self.experiment.folder, self.experiment.preset.data.task
-        return Origin(
-            versions={"scenemem": __version__, "torch": str(torch.__version__)},
-            weights=file_digest(self.run.checkpoint(self.checkpoint)),
-            episodes="" if split is None else split_inputs(folder, task, split)["episodes"],
-            graphs=graph_digest(folder.connectivity),
-            features=self.experiment.environment.store.info.sha256,
-        )
-
-    def stamp(self, split: str) -> ResultStamp:
+    def _stamp(self, split: str) -> ResultStamp:
         """What results of a split would come from now."""
-        stored, preset = self.stored, self.experiment.preset
-        return ResultStamp(
+        stamp = ResultStamp(
             **msgspec.structs.asdict(self.origin(split)),
             checkpoint=self.checkpoint,
             iteration=self.iteration,
-            name=str(stored.metadata.get("name", "")),
+            name=str(self.stored.metadata.get("name", "")),
             seed=self.seed,
-            preset=msgspec.to_builtins(preset),
-            task=preset.data.task,
+            preset=msgspec.to_builtins(self.preset),
+            task=self.preset.data.task,
             files={},
             code=code_digest(),
         )
+        return msgspec.structs.replace(stamp, reranking=self.helped and self.helped.reranking)
 
-    def evaluate(
-        self,
-        split: str,
-        processes: int = 1,
-        place: Path | None = None,
-        helped: WithSpeaker | None = None,
-    ) -> Evaluation:
-        """Walk and ``record`` a split, and measure the walks; goals must be known."""
-        walks, _ = self.record(split, processes, place, helped)
-        found = _evaluation(walks, self.world, split, self.experiment.track)
-        return found if helped is None else replace(found, reranking=helped.facts(walks, self.world))
-
-    def with_speaker(self, speaker: RunFolder, reranking: Reranking) -> WithSpeaker:
-        """The agent with a speaker that helps to choose its answers.
-
-        It chooses among several candidates of each episode or, when the agent searches, among the routes that
-        one search has found.
-        """
-        agent, scorer = self.experiment.agent, speaker_beside(speaker, self.experiment)
-        if not searches(agent):
-            walker = CandidateWalker(RerankingAgent(agent, scorer, reranking))
-            return WithSpeaker(walker, speaker, asdict(reranking))
-        if reranking.candidates != 1:
-            raise UserError(
-                f"{self.run.root} searches, and a speaker chooses among the routes of one search; "
-                "leave out `candidates`"
-            )
-        weight = reranking.weight
-        return WithSpeaker(PragmaticSearch(agent, scorer, weight), speaker, {"weight": weight})
-
-    def traced(self, name: str, split: str, helped: WithSpeaker | None = None) -> TracedAgent:
-        """The agent, watched while it walks a split; a speaker may choose where its searches end."""
-        agent, episodes, origin = self.experiment.agent, self.episodes(split), self.origin(split)
-        if helped is None:
-            return TracedAgent(name, agent, episodes, origin)
-        if isinstance(helped.walker, CandidateWalker):
-            raise UserError(
-                f"{self.run.root} does not search, and a walk chosen among candidates cannot be watched; "
-                "leave out `speaker`"
-            )
-        name = f"{name} with {helped.speaker.root.name}"
-        origin = msgspec.structs.replace(origin, reranking=helped.reranking)
-        return TracedAgent(name, helped.walker, episodes, origin)
-
-    def results_of(self, watched: TracedAgent, split: str) -> Sequence[EpisodeResult]:
-        """The outcome of every episode of a split; with a speaker's help it is walked now and not kept."""
-        if watched.agent is self.experiment.agent:
-            return self.results(split)
-        return self._results(_walk(watched.agent, watched.episodes, watched.name, self.progress))
-
-    def results(self, split: str) -> Sequence[EpisodeResult]:
-        """The outcome of every episode of a split, walked now unless these weights have walked it already."""
-        kept = self.kept(split)
-        return self.record(split, optional=True)[1] if kept is None else kept
-
-    def kept(self, split: str) -> Sequence[EpisodeResult] | None:
-        """What these weights have walked already of a split, with the data that is there now.
-
-        None for an agent with parts from outside of the package, whose code has no checksum.
-        """
-        agent = self.experiment.agent
-        makers = {type(part).__module__ for part in agent.network.modules()}
-        makers.add(getattr(AGENTS[self.experiment.preset.agent].build, "__module__", ""))
-        if not {maker.partition(".")[0] for maker in makers} <= {"scenemem", "torch"}:
-            return None
-        stamp = read_stamp(self.run.stamp(split))
-        if stamp is None or stamp.features != agent.environment.store.info.sha256:
-            return None
-        found = kept_results(self.run, self.checkpoint, self.experiment.folder, split).get(split, ())
-        wanted = self.episodes(split).instruction_ids
-        return found if tuple(one.instr_id for one in found) == tuple(wanted) else None
-
-    def grounding(self, split: str) -> GroundingQuality:
-        """How well its word attention agrees with hand-made labels, along the reference paths."""
-        task = self.experiment.preset.data.task
-        if task != "r2r":
-            raise UserError(f"word labels exist for r2r only, this run walks {task}")
-        file = landmark_label_file(self.experiment.folder.root, "train" if split == DEV_UNSEEN else split)
-        labels, episodes = read_landmark_labels(file), self.episodes(split)
-        with self.progress("measuring attention") as advance:
-            return measure_grounding(self.experiment.agent, episodes, labels, progress=advance)
-
-    def following(self, split: str) -> list[Agreement]:
-        """How often it would choose what is right where it is led along the reference paths."""
-        with self.progress("leading along reference paths") as advance:
-            return measure_following(self.experiment.agent, self.episodes(split), progress=advance)
+    def __repr__(self) -> str:
+        return f"LoadedAgent('{self.name}', iteration {self.iteration})"
 
 
 def open_run(
@@ -358,63 +481,19 @@ def open_run(
     checkpoint: Which = "last",
     progress: Progress = silent,
     device: str = "cpu",
-) -> OpenedRun:
-    """Load the weights of a run."""
+) -> LoadedAgent:
+    """The agent of a run on a data folder."""
     run.describe()
     experiment, stored = stored_experiment(run.checkpoint(checkpoint), folder, device)
-    opened = OpenedRun(run, experiment, checkpoint, stored, progress)
-    try:
-        opened.iteration, opened.seed  # noqa: B018
-    except (KeyError, TypeError, ValueError) as error:
-        reason = f"does not say how far and with which seed it was trained ({error})"
-        raise DataError(run.checkpoint(checkpoint), reason) from error
-    return opened
+    return LoadedAgent(run, experiment, checkpoint, stored, progress)
 
 
-def kept_results(
-    run: RunFolder, checkpoint: Which, folder: DataFolder | None = None, split: str | None = None
-) -> dict[str, Sequence[EpisodeResult]]:
-    """What these very weights have walked already, by split; of one, or of all.
-
-    Results count when their stamp says that they come from the checkpoint and the program as they are now,
-    and (with a data folder) from the episodes, graphs and features that are there now.
-    """
-    found: dict[str, Sequence[EpisodeResult]] = {}
-    file = run.checkpoint(checkpoint)
-    if not file.is_file():
-        return found
-    for outcomes in sorted((run.root / "results").glob("*.jsonl")):
-        walked = outcomes.stem
-        stamp = read_stamp(run.stamp(walked)) if split in (None, walked) else None
-        if stamp is None or not _is_whole(outcomes, stamp):
-            continue
-        ours = stamp.weights == file_digest(file) and stamp.code == code_digest()
-        if ours and stamp.checkpoint == checkpoint and (folder is None or _is_of(folder, walked, stamp)):
-            found[walked] = read_episode_results(outcomes)
-    return found
+def open_runs(runs: Sequence[Path], *how: Any) -> dict[str, LoadedAgent]:
+    """The agents of several runs by name; ``how`` is what ``open_run`` takes after the run."""
+    return {name: open_run(RunFolder(path), *how) for name, path in names_of(runs).items()}
 
 
-def _is_whole(outcomes: Path, stamp: ResultStamp) -> bool:
-    """Whether the result files of a stamp are all there, unchanged."""
-    files = {outcomes.with_name(name): digest for name, digest in stamp.files.items()}
-    return outcomes in files and all(
-        place.is_file() and file_digest(place) == digest for place, digest in files.items()
-    )
-
-
-def _is_of(folder: DataFolder, split: str, stamp: ResultStamp) -> bool:
-    """Whether results come from the data in a folder as it is now; missing features do not contradict."""
-    try:
-        same = split_inputs(folder, stamp.task, split) == {"episodes": stamp.episodes, "graphs": stamp.graphs}
-        name = stamp.preset.get("data", {}).get("features")
-        known = {store: info.sha256 for store, info in complete_stores(folder)}
-        stores = [store for store, sha256 in known.items() if name == store.stem or sha256 == stamp.features]
-        return same and (not stores or stamp.features in map(file_digest, stores))
-    except DataError:
-        return False
-
-
-def run_names(runs: Sequence[Path]) -> dict[str, Path]:
+def names_of(runs: Sequence[Path]) -> dict[str, Path]:
     """The folders by their own names, with their parents' where those are the same."""
     paths = [path.resolve() for path in runs]
     if len(set(paths)) < len(paths):
@@ -422,6 +501,22 @@ def run_names(runs: Sequence[Path]) -> dict[str, Path]:
     alike = len({path.name for path in paths}) < len(paths)
     names = [str(path.relative_to(path.parents[1])) if alike else path.name for path in paths]
     return dict(zip(names, runs, strict=True))
+
+
+def check_run(run: RunFolder, checkpoint: Which, *, houses: bool) -> None:
+    """Refuse a run without such a checkpoint and, for the embedded houses, one that was trained elsewhere.
+
+    This comes before anything slow: the houses may have to be built.
+    """
+    learned_from = run.describe().get("data", {})
+    if not run.checkpoint(checkpoint).is_file():
+        raise UserError(f"{run.root} has no {checkpoint} checkpoint yet; let it train on with `resume=True`")
+    if houses and learned_from.get("features", ENCODER) != ENCODER:
+        folder = f" in '{learned_from['folder']}'" if "folder" in learned_from else ""
+        raise UserError(
+            f"{run.root} was trained on '{learned_from['features']}'{folder}, not on the embedded houses; "
+            "name that data folder with `data='DIR'`"
+        )
 
 
 class WorkerPool:
@@ -472,13 +567,3 @@ def _walk(
 ) -> Walks:
     with progress(f"walking {name}") as advance:
         return walk_split(agent, episodes, batch_size=batch_size, progress=advance)
-
-
-def _evaluation(walks: Walks, world: World, split: str, track: str = "") -> Evaluation:
-    if not walks.episodes.has_goals:
-        raise UserError(
-            f"'{walks.episodes.name}' keeps its goals secret; write a file with 'scenemem submit'"
-        )
-    jumps = float(walks.jumps.double().mean())
-    measured = walks.measured(world)
-    return Evaluation(split, walks.episodes.instruction_ids, measured, jumps=jumps, track=track)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenemem.errors import UserError
-from scenemem.formats.folder import DataFolder
-from scenemem.formats.results import read_stamp
+from scenemem.features.store import complete_stores
+from scenemem.formats.folder import SPLITS, DataFolder
+from scenemem.formats.results import EpisodeResult, read_stamp
 from scenemem.houses.house import ENCODER
-from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.learning.speaker import Speaker
 from scenemem.presets import Preset
 from scenemem.runs.experiment import (
@@ -21,21 +21,30 @@ from scenemem.runs.experiment import (
     Progress,
     RunMetadata,
     begun,
-    complete_stores,
-    open_data,
+    find_split,
     silent,
     stored_speaker,
 )
 from scenemem.runs.folder import RunFolder, Which
-from scenemem.runs.opened import OpenedRun, WithSpeaker, kept_results, open_run, run_names
+from scenemem.runs.opened import LoadedAgent, names_of, open_run, open_runs
 from scenemem.runs.weights import published, unpacked
-from scenemem.viewer.pages import Section, note_section
-from scenemem.viewer.replay import BackLink, Replay, instructive, plain, replays_section, write_replays
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.viewer.pages import Section
+from scenemem.viewer.replay import (
+    BackLink,
+    Replay,
+    RouteFile,
+    choose_routes,
+    instructive,
+    plain,
+    replays_section,
+    write_replays,
+)
 from scenemem.viewer.report import ReportRun, Scores, contenders, grouped, splits_of, write_run_report
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
 from scenemem.viewer.traces import TracedAgent
-from scenemem.world.graph import NONE
-from scenemem.zoo.reranking import Reranking
+from scenemem.world.build import load_world
+from scenemem.world.graph import NONE, World
 
 if TYPE_CHECKING:
     from scenemem.viewer.live_state import Example, LiveServerState
@@ -43,25 +52,23 @@ if TYPE_CHECKING:
 MOST_REPLAYS = 4
 """Replays beside a report: one of each kind."""
 
-_HOW = "They are written by 'scenemem report RUN ... --data DIR', DIR being what the runs were trained on."
+_BACK = BackLink("index.html", "All replays")
 _SUGGESTION_SPLITS = ("val_unseen", "val_seen", "train")
 _SUGGESTIONS = 8  # per house
 
-Opener = Callable[[Path], OpenedRun]
+Opener = Callable[[Path], LoadedAgent]
 """Loads the agent of a run."""
 
 
 def report_on(
     runs: Sequence[RunFolder],
-    folder: DataFolder | None,
+    folder: DataFolder,
     out: Path,
     *,
     splits: Sequence[str],
     checkpoint: Which = "last",
     references: Mapping[str, Scores] | None = None,
-    more: Iterable[Section] = (),
     replays: bool = True,
-    remark: Callable[[str], None] | None = None,
     progress: Progress = silent,
     device: str = "cpu",
 ) -> Path:
@@ -69,32 +76,27 @@ def report_on(
 
     Args:
         runs: trained on the same task and features.
-        folder: their data; None opens the embedded houses for runs trained on them.
+        folder: their data.
+        out: the page.
         splits: what to evaluate; other splits walked with the same weights are shown, too.
+        checkpoint: which weights.
         references: scores of agents that are no runs, by split.
-        more: further sections.
         replays: write replays of telling episodes beside the page, and link them.
-        remark: gets a sentence about everything that is missing.
     """
     described = {run.root: begun(run, Preset) for run in runs}
     first = _same_data(described)
     features, task = first.data.features, first.preset.data.task
-    if folder is None and features == ENCODER:
-        folder = open_data(None, progress)
-    opened: Opener | None = None
-    if folder is not None:  # runs are opened when they are needed, and the last two are kept
-        opened = lru_cache(maxsize=2)(
-            lambda root: open_run(RunFolder(root), folder, checkpoint, progress, device)
-        )
+    opened = lru_cache(maxsize=2)(
+        lambda root: open_run(RunFolder(root), folder, checkpoint, progress, device)
+    )  # two agents are walked again for replays
+    shown = {}
+    for root, one in described.items():
+        agent = opened(root)
+        others = {file.stem for file in (root / "results").glob("*.jsonl")} - {*splits}
+        results = {split: agent.results(split) for split in splits}
+        results |= {split: kept for split in sorted(others) if (kept := agent.kept(split)) is not None}
+        shown[root] = _report_run(agent, one, results)
     place = "The embedded houses" if features == ENCODER else f"{task.upper()}, features: {features}"
-    remarks: list[str] = []
-    shown = {
-        root: _with_results(RunFolder(root), one, opened, folder, splits, checkpoint, remarks)
-        for root, one in described.items()
-    }
-    if remark is not None:
-        for text in remarks:
-            remark(text)
     write_run_report(
         out,
         f"Report on {runs[0].root.resolve().name}" if len(shown) == 1 else f"Report on {len(shown)} runs",
@@ -102,37 +104,56 @@ def report_on(
         world=f"{place}, track {first.data.track or 'unknown'}",
         task=None if features == ENCODER else task,
         references=references,
-        more=more,
         replays=_replays(out, shown, opened, progress) if replays else None,
-        remarks=remarks,
     )
     return out
 
 
 def replay_episodes(
-    runs: Mapping[str, OpenedRun],
+    agents: Mapping[str, LoadedAgent],
     split: str,
     episode: str | None,
     count: int,
     file_of: Callable[[str], Path],
     progress: Progress = silent,
-    chosen_by: tuple[RunFolder, Reranking] | None = None,
 ) -> list[Replay]:
     """Write replays of one episode, or of telling ones.
 
     Args:
-        runs: the agents by their names: one, or two to show side by side.
+        agents: by their names: one, or two to show side by side.
+        split: of the episodes.
         episode: the id of one instruction; None chooses ``count`` telling ones.
+        count: how many to choose.
         file_of: the page of an instruction.
-        chosen_by: a speaker that helps to choose where the searches of all agents end.
     """
-    helped = {} if chosen_by is None else {name: run.with_speaker(*chosen_by) for name, run in runs.items()}
-    walkers = _walkers(runs, split, helped)
-    ids = [episode] if episode is not None else _telling_ids(walkers, list(runs.values()), split, count)
-    folder = next(iter(runs.values())).experiment.folder
+    walkers = _walkers(agents, split)
+    ids = [episode] if episode is not None else _telling_ids(walkers, list(agents.values()), split, count)
+    folder = next(iter(agents.values())).experiment.folder
     with progress("drawing replays") as advance:
-        back = None if episode is not None else BackLink("index.html", "All replays")
-        return write_replays(walkers, ids, Sceneries(folder), file_of, advance, back)
+        return write_replays(walkers, ids, Sceneries(folder), file_of, advance, None if episode else _BACK)
+
+
+def replay_files(
+    files: Sequence[Path],
+    folder: DataFolder,
+    task: str,
+    split: str,
+    episode: str | None,
+    count: int,
+    file_of: Callable[[str], Path],
+    progress: Progress = silent,
+) -> tuple[list[str], list[Replay]]:
+    """The same of routes in result files  ->  what the files are called, and what was written"""
+    world = load_world(folder.connectivity)
+    episodes = find_split(folder, world, task, split)
+    stems = [file.name.partition(".")[0] for file in files]
+    names = stems if len({*stems}) == len(stems) else [str(file) for file in files]
+    both = zip(files, names, strict=True)
+    routes = [RouteFile.read(file, name, world, episodes, episode) for file, name in both]
+    ids = choose_routes(routes, count) if episode is None else [episode]
+    with progress("drawing routes") as advance:
+        back = _BACK if episode is None else None
+        return names, write_replays(routes, ids, Sceneries(folder), file_of, advance, back)
 
 
 def open_live_state(
@@ -141,24 +162,22 @@ def open_live_state(
     """Load everything the live page shows; without a speaker that was named, one that comes with SceneMem."""
     from scenemem.viewer.live_state import LiveServerState  # needs the extra 'serve'
 
-    runs_by_name = {
-        name: open_run(RunFolder(path), folder, checkpoint, device=device)
-        for name, path in run_names(runs).items()
-    }
-    opened = {name: run.experiment for name, run in runs_by_name.items()}
-    first = next(iter(opened.values()))
+    agents = open_runs(runs, folder, checkpoint, silent, device)
+    first = next(iter(agents.values())).experiment
     if speaker is None:
         speaks = _packaged_speaker(first)
     else:
         speaks = speaker.resolve().name, stored_speaker(RunFolder(speaker).best, folder, device).speaker
+    task = first.preset.data.task
+    splits = {one: first.episodes(one) for one in SPLITS if folder.episodes(task, one).is_file()}
     return LiveServerState(
-        agents={name: experiment.agent for name, experiment in opened.items()},
-        origins={name: run.origin() for name, run in runs_by_name.items()},
+        agents={name: agent.experiment.agent for name, agent in agents.items()},
+        origins={name: agent.origin() for name, agent in agents.items()},
         sceneries=Sceneries(folder),
         speaker=speaks and speaks[1],
         speaker_name=speaks[0] if speaks else "speaker",
-        examples=suggestions(first),
-        groups=_house_groups(first),
+        examples=_suggestions(first.environment.world, splits),
+        groups=_house_groups(splits),
     )
 
 
@@ -179,26 +198,22 @@ def _packaged_speaker(experiment: Experiment) -> tuple[str, Speaker] | None:
     return None
 
 
-def _house_groups(experiment: Experiment) -> dict[str, str]:
+def _house_groups(splits: Mapping[str, EpisodeSet]) -> dict[str, str]:
     """The split every house belongs to; one that is in several counts as seen in training."""
-    world, found = experiment.environment.world, dict[str, str]()
-    for split in ("train", "val_seen", "val_unseen", "test"):
-        if experiment.folder.episodes(experiment.preset.data.task, split).is_file():
-            for scan in sorted(set(experiment.episodes(split).scan.tolist())):
-                found.setdefault(world.scans[scan], split)
+    found = dict[str, str]()
+    for split in sorted(splits, key=SPLITS.index):
+        for scan in sorted(set(splits[split].scan.tolist())):
+            found.setdefault(splits[split].scans[scan], split)
     return found
 
 
-def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
+def _suggestions(world: World, splits: Mapping[str, EpisodeSet]) -> Mapping[str, list[Example]]:
     """A few instructions for every house, from the splits the data folder has."""
     from scenemem.viewer.live_state import Example
 
     found: dict[str, list[Example]] = {}
-    world = experiment.environment.world
-    for split in _SUGGESTION_SPLITS:
-        if not experiment.folder.episodes(experiment.preset.data.task, split).is_file():
-            continue
-        episodes, seen, local = experiment.episodes(split), set[int](), world.local.tolist()
+    for split in filter(splits.__contains__, _SUGGESTION_SPLITS):
+        episodes, seen, local = splits[split], set[int](), world.local.tolist()
         columns = (episodes.record, episodes.scan, episodes.start, episodes.goal, episodes.heading)
         for text, record, scan, start, goal, heading in zip(
             episodes.texts, *(column.tolist() for column in columns), strict=True
@@ -226,28 +241,12 @@ def _same_data(described: Mapping[Path, RunMetadata]) -> RunMetadata:
     return first
 
 
-def _with_results(
-    run: RunFolder,
-    described: RunMetadata,
-    opened: Opener | None,
-    folder: DataFolder | None,
-    splits: Sequence[str],
-    checkpoint: Which,
-    remarks: list[str],
+def _report_run(
+    agent: LoadedAgent, described: RunMetadata, results: Mapping[str, Sequence[EpisodeResult]]
 ) -> ReportRun:
-    """A run with the outcome of every episode; what cannot be had is remarked."""
-    results = kept_results(run, checkpoint, folder)
-    missing = [split for split in splits if split not in results]
-    if missing and opened is None:
-        remarks.append(
-            f"{run.root.name} has not walked {', '.join(missing)}; name its data folder with `data`"
-        )
-    elif opened is not None:
-        results |= {split: opened(run.root).results(split) for split in missing}
-    packed, log = None, list(run.logged())
-    if not log and run.last.is_file():  # packed weights have none, but the metrics of their card
-        metadata = read_checkpoint(run.last).metadata
-        packed = int(metadata["progress"]["iteration"]) if "metrics" in metadata else None
+    """A run with the outcome of every episode."""
+    run, log = agent.run, list(agent.run.logged())
+    packed = not log and "metrics" in agent.stored.metadata  # which have those of their card
     settings = asdict(described.preset)
     settings["data"].pop("features")  # a name; that the features are the same has been checked
     return ReportRun(
@@ -260,19 +259,16 @@ def _with_results(
         log=log,
         results={split: episodes for split, episodes in results.items() if episodes},
         origins={split: stamp for split in results if (stamp := read_stamp(run.stamp(split))) is not None},
-        packed=packed,
+        packed=agent.iteration if packed else None,
     )
 
 
 def _replays(
-    page: Path,
-    shown: Mapping[Path, ReportRun],
-    opened: Opener | None,
-    progress: Progress,
+    page: Path, shown: Mapping[Path, ReportRun], opened: Opener, progress: Progress
 ) -> Section | None:
-    """Replays of the best agent and, when there are several, the worst, or why there are none.
+    """Replays of the best agent and, when there are several, the worst; None when no episode stands out.
 
-    They go into the folder ``replays`` beside the page; None when no episode stands out.
+    They go into the folder ``replays`` beside the page.
     """
     groups = grouped(list(shown.values()))
     splits = splits_of(groups)
@@ -280,37 +276,28 @@ def _replays(
         return None
     split, chosen = splits[0], contenders(groups, splits[0])
     roots = [root for run in chosen for root, its in shown.items() if its is run]
-    try:
-        if opened is None:
-            raise UserError("the data of the runs was not named")
-        runs = {name: opened(root) for name, root in run_names(roots).items()}
-        walkers, results = _walkers(runs, split), [run.results[split] for run in chosen]
-        episodes = instructive(results[0], MOST_REPLAYS, *results[1:])
-        if not episodes:
-            return None
-        files = {
-            one.instruction_id: f"{plain(page.stem)}-{split}-{number}-{one.story.replace(' ', '-')}.html"
-            for number, one in enumerate(episodes, start=1)
-        }
-        sceneries = Sceneries(next(iter(runs.values())).experiment.folder, SMALL_WIDTH)
-        place = page.parent / "replays"
-        with progress("drawing replays") as advance:
-            back = BackLink(f"../{page.name}", "Back to the report")
-            replays = write_replays(
-                walkers, list(files), sceneries, lambda one: place / files[one], advance, back
-            )
-        return replays_section(replays, split, page.parent)
-    except UserError as error:  # the page can do without them
-        return note_section("Replays", f"There are none here: {error}. {_HOW}")
+    agents = {name: opened(root) for name, root in names_of(roots).items()}
+    walkers, results = _walkers(agents, split), [run.results[split] for run in chosen]
+    episodes = instructive(results[0], MOST_REPLAYS, *results[1:])
+    if not episodes:
+        return None
+    start = page.parent / "replays" / f"{plain(page.stem)}-{split}"
+    files = {
+        one.instruction_id: Path(f"{start}-{number}-{one.story.replace(' ', '-')}.html")
+        for number, one in enumerate(episodes, start=1)
+    }
+    sceneries = Sceneries(next(iter(agents.values())).experiment.folder, SMALL_WIDTH)
+    with progress("drawing replays") as advance:
+        back = BackLink(f"../{page.name}", "Back to the report")
+        replays = write_replays(walkers, list(files), sceneries, files.__getitem__, advance, back)
+    return replays_section(replays, split, page.parent)
 
 
-def _walkers(
-    opened: Mapping[str, OpenedRun], split: str, helped: Mapping[str, WithSpeaker] | None = None
-) -> list[TracedAgent]:
-    return [run.traced(name, split, (helped or {}).get(name)) for name, run in opened.items()]
+def _walkers(agents: Mapping[str, LoadedAgent], split: str) -> list[TracedAgent]:
+    return [agent.traced(agent.episode_set(split), split, name) for name, agent in agents.items()]
 
 
-def _telling_ids(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, count: int) -> list[str]:
+def _telling_ids(walkers: list[TracedAgent], agents: list[LoadedAgent], split: str, count: int) -> list[str]:
     """The ids of telling episodes; the first ones of the split when none stands out."""
     first = walkers[0]
     if not first.episodes.has_goals:
@@ -319,6 +306,6 @@ def _telling_ids(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, 
         )
     if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
         raise UserError("the two runs walk different episodes; name one that both have with `episode`")
-    own, *others = [run.results_of(walker, split) for run, walker in zip(runs, walkers, strict=True)]
+    own, *others = [agent.results(split) for agent in agents]
     chosen = instructive(own, count, *others)
     return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])

@@ -1,19 +1,14 @@
-"""Training runs of agents and speakers: what to train, on what, into which folder; one or several at once."""
+"""Training runs of agents and speakers: what to train, on what, into which folder."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import platform
-import queue
 import shlex
-import signal
-import sys
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +16,7 @@ import msgspec
 import torch
 
 from scenemem import __version__
-from scenemem.errors import Interrupted, UserError
+from scenemem.errors import UserError
 from scenemem.evaluation.bleu import bleu_scorer, corpus_bleu, describe_paths, paths_of
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.decoding import file_digest
@@ -33,7 +28,6 @@ from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import Learner, Trainer
 from scenemem.presets import NO_OVERLAYS, PRESETS, R2R_TRACKS, Overlays, Preset, overlaid
-from scenemem.processes import end_with_parent
 from scenemem.registry import Registry, load_plugin, loaded_plugins
 from scenemem.runs.config import (
     NO_SOURCES,
@@ -53,7 +47,6 @@ from scenemem.runs.experiment import (
     begun,
     new_experiment,
     new_speaker,
-    read_preset,
     speaker_beside,
 )
 from scenemem.runs.folder import RunFolder
@@ -62,8 +55,6 @@ from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
 P = TypeVar("P", Preset[Any], SpeakerPreset)
-
-_GRACE = 10.0  # seconds for the last step and its checkpoint of a training that is ended
 
 
 @dataclass(frozen=True)
@@ -275,55 +266,7 @@ def _advice(settings: Settings[Any], folder: DataFolder, out: RunFolder) -> str:
     return f"continue with: {shlex.join([*command, '--out', str(out.root), '--resume'])}"
 
 
-def train_side_by_side(
-    presets: Mapping[str, Preset[Any]],
-    folder: DataFolder,
-    out: Path,
-    seed: int,
-    watch: Callable[[str, TrainingStatus], None],
-) -> dict[str, RunFolder]:
-    """Train every preset into ``out/NAME-SEED``, each in a process of its own, or continue its run."""
-    spawn = multiprocessing.get_context("spawn")
-    news: Queue[_News] = spawn.Queue()
-    runs = {name: RunFolder(out / f"{name}-{seed}") for name in presets}
-    running = {
-        name: spawn.Process(
-            target=_train,
-            args=(loaded_plugins(), name, msgspec.to_builtins(preset), folder, runs[name], seed, news),
-            daemon=True,
-        )
-        for name, preset in presets.items()
-    }
-    processes = list(running.values())
-    for process in processes:
-        process.start()
-    try:
-        while running:
-            with suppress(queue.Empty):
-                name, message = news.get(timeout=1.0)
-                if isinstance(message, TrainingStatus):
-                    watch(name, message)
-                elif message is not None:
-                    raise UserError(f"training '{name}' failed: {message}")
-                else:
-                    del running[name]
-                continue
-            for name, process in running.items():
-                if not process.is_alive():
-                    advice = "is there enough memory? Start again to continue it"
-                    raise UserError(f"training '{name}' ended with exit code {process.exitcode}; {advice}")
-    finally:
-        for process in processes:
-            process.terminate()  # which lets it save; harmless when it has ended
-        for process in processes:
-            process.join(_GRACE)
-            process.kill()
-            process.join()
-    return runs
-
-
 _Job = tuple[Experiment | SpeakerExperiment, Learner, Validate]
-_News = tuple[str, TrainingStatus | str | None]  # a run, and its step, what went wrong, or None at its end
 
 
 def _agent_job(settings: Settings[Preset[Any]], folder: DataFolder, group: ProcessGroup) -> _Job:
@@ -424,29 +367,3 @@ def _described(
     made_with = ", ".join(f"{what} {version}" for what, version in _versions().items())
     comment = f"'scenemem {command} --config FILE' repeats this run (made with {made_with})"
     return description, write_config(config, comment)
-
-
-def _train(
-    plugins: tuple[str, ...],
-    name: str,
-    preset: dict[str, Any],  # as plain values, because only plugins know the classes of their presets
-    folder: DataFolder,
-    run: RunFolder,
-    seed: int,
-    news: Queue[_News],
-) -> None:
-    end_with_parent()
-    # Ctrl-C reaches every process of a terminal; the parent passes it on, and a second signal would not wait
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-
-    try:
-        for plugin in plugins:
-            load_plugin(plugin)
-        settings = Settings(name, read_preset(preset, Preset, run.description, plugins), seed)
-        run_training(settings, folder, run, resume=True, watch=lambda status: news.put((name, status)))
-        news.put((name, None))
-    except UserError as error:
-        news.put((name, str(error)))
-    except Interrupted:
-        sys.exit(1)  # it is saved; the parent reports why

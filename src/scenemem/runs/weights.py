@@ -12,14 +12,16 @@ from typing import Any
 
 import msgspec
 import torch
+from jinja2 import Template
 
 import scenemem
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import atomic_file, atomic_folder
 from scenemem.formats.decoding import file_digest, fitted, read_toml
 from scenemem.formats.folder import DataFolder, cache_folder
+from scenemem.houses.house import ENCODER
 from scenemem.learning.checkpoint import NETWORK, Checkpoint, read_checkpoint, write_tensors
-from scenemem.runs.experiment import DEV_UNSEEN, Progress, silent
+from scenemem.runs.experiment import Progress, silent
 from scenemem.runs.folder import SPEAKER, RunFolder, Which
 from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
@@ -31,6 +33,8 @@ WEIGHTS = Path(scenemem.__file__).parent / "weights"
 HUB = "hf://"
 """What the address of weights on the Hub begins with: ``hf://owner/name``, or ``hf://owner/name@revision``."""
 
+ENDING = ".safetensors"
+
 HUB_FILE = "model.safetensors"
 """The weights in a folder in the layout of the Hub, beside config.json and README.md."""
 
@@ -39,6 +43,7 @@ AGENT_METRICS, SPEAKER_METRICS = ("sr", "spl", "osr", "ne"), ("bleu", "retrieval
 
 _PACKED = ("preset", "vocabulary", "features", "name", "seed")  # metadata needed to use weights
 _ADDRESS = re.compile(r"^(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?$")
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _REQUIRED: dict[str, type | tuple[type, ...]] = {
     "metrics": dict,
     "name": str,
@@ -97,6 +102,23 @@ class Published:
         return "speak eval" if self.is_speaker else "eval"
 
     @property
+    def houses(self) -> bool:
+        """Whether they were trained on the embedded houses, which need no data folder."""
+        return bool(self.description["data"]["features"] == ENCODER)
+
+    @property
+    def address(self) -> str:
+        """What commands call them, where they lie in the folder of the shell."""
+        if self.file.parent == WEIGHTS:
+            return f"{PREFIX}{self.name}"
+        return f"{PREFIX}{self.name}/" if self.file.name == HUB_FILE else f"{PREFIX}{self.file.name}"
+
+    @property
+    def measured_on(self) -> str:
+        """The split on which they are measured again: the last one they were measured on."""
+        return next(reversed(self.metrics), "val_unseen")
+
+    @property
     def track(self) -> str:
         """The track of the features they see; empty when it is not known."""
         track: str = self.metadata["features"].get("track", "")
@@ -134,25 +156,25 @@ def _check(found: Mapping[str, Any], kinds: Mapping[str, type | tuple[type, ...]
 def find_run(source: str | os.PathLike[str]) -> RunFolder:
     """The run behind a folder, a file of packed weights, or ``weights:NAME``.
 
-    NAME is that of weights that come with SceneMem, a folder in the layout of the Hugging Face Hub, or
-    ``hf://owner/name``.
+    NAME is that of weights that come with SceneMem, a file, a folder in the layout of the Hugging Face Hub,
+    or ``hf://owner/name``.
     """
     name = os.fspath(source)
-    if name.startswith(PREFIX):
-        name = name.removeprefix(PREFIX)
-        elsewhere = name.startswith(HUB) or "/" in name or Path(name).is_dir()
-        return RunFolder(_unpacked_file(weights_file(name)) if elsewhere else unpacked(name))
-    run = RunFolder(Path(name))
-    if run.root.suffix == ".safetensors":
-        if not run.root.is_file():
-            raise UserError(f"there are no packed weights at {name}")
-        return RunFolder(_unpacked_file(run.root))
-    run.describe()  # or say that there is none
-    return run
+    address = name.removeprefix(PREFIX)
+    if address == name and not name.endswith(ENDING):
+        run = RunFolder(Path(name))
+        run.describe()  # or say that there is none
+        return run
+    elsewhere = "/" in address or address.endswith(ENDING) or Path(address).is_dir()
+    return RunFolder(_unpacked_file(weights_file(address)) if elsewhere else unpacked(address))
 
 
 def weights_file(address: str) -> Path:
-    """The weights behind ``hf://owner/name`` or in a folder; fetched once and kept in the Hub's own cache."""
+    """The weights behind ``hf://owner/name`` (fetched once into the Hub's own cache), in a folder or file."""
+    if address.endswith(ENDING):
+        if not Path(address).is_file():
+            raise UserError(f"there are no packed weights at {address}")
+        return Path(address)
     if not address.startswith(HUB):
         file = Path(address) / HUB_FILE
         if not file.is_file():
@@ -242,12 +264,19 @@ def pack_weights(
     checkpoint: Which = "last",
     progress: Progress = silent,
     device: str = "cpu",
+    licence: str = "",
 ) -> list[Path]:
     """Pack the weights of a run in half precision, and measure the packed ones  ->  the files written.
 
-    ``out`` is a file NAME.safetensors, which gets a card beside it, or a folder in the layout of the Hub.
+    ``out`` is a file NAME.safetensors, which gets a card beside it, or a folder in the layout of the Hub, for
+    which a ``licence`` has to be named. The same run gives the same bytes.
     """
-    description = run.describe()
+    if not licence and not out.suffix:
+        advice = "name the one you choose: --licence mit, cc-by-nc-4.0, other, ..."
+        raise UserError(f"{out}: what is shared on the Hub needs a licence; {advice}")
+    if licence and not _LICENCE.fullmatch(licence):
+        raise UserError(f"`licence` takes an identifier like mit or cc-by-nc-4.0, got '{licence}'")
+    description = {**run.describe(), **({"licence": licence} if licence else {})}
     # what it learned from, without where that lay on this machine
     description["data"].pop("folder", None)
     sources = description.get("augmentation", {})
@@ -283,80 +312,15 @@ def _write_hub_files(folder: Path) -> list[Path]:
     copied = {name: entry.metadata[name] for name in ("preset", "name", "seed", "features")}
     versions = entry.description["versions"]
     config = {"library_name": "scenemem", **copied, "metrics": entry.metrics, "versions": versions}
-    use = f"Use them with `scenemem {entry.command} weights:FOLDER`, "
-    use += "or `weights:hf://owner/name` once they are on the Hub.\n"
     with atomic_file(folder / "config.json") as partial:
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
     with atomic_file(folder / "README.md") as partial:
-        partial.write_text(f"{_front_matter(entry)}{model_card(entry)}\n{use}", encoding="utf-8")
+        partial.write_text(model_card(entry, hub=True), encoding="utf-8")
     return [folder / name for name in (HUB_FILE, "config.json", "README.md")]
 
 
-def _front_matter(entry: Published) -> str:
-    """The lines in front of a card that the Hub reads."""
-    metric, task = entry.card[0], entry.metadata["preset"]["data"]["task"]
-    results = "".join(
-        f"""  - task: {{type: {"text-generation" if entry.is_speaker else "vision-language-navigation"}}}
-    dataset: {{name: {task} {split}, type: {task}}}
-    metrics: [{{type: {metric}, value: {means[metric]:.3f}}}]
-"""
-        for split, means in entry.metrics.items()
-    )
-    name = f"model-index:\n- name: {entry.name}\n  results:\n{results}" if results else ""
-    tags = "tags: [vision-and-language-navigation, r2r]"
-    return f"---\nlibrary_name: scenemem\nlicense: mit\n{tags}\n{name}---\n\n"
-
-
-def model_card(entry: Published) -> str:
-    """What one has to know about packed weights, in Markdown."""
-    metadata, data, features = entry.metadata, entry.description["data"], entry.metadata["features"]
-    held_out = metadata["preset"]["selection"]["split"] == DEV_UNSEEN
-    columns = entry.card
-    rows = "\n".join(
-        f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in columns) + " |"
-        for split, metrics in entry.metrics.items()
-    )
-    return f"""# {PREFIX}{entry.name}
-
-Preset `{metadata["name"]}`, seed {metadata["seed"]}, {metadata["progress"]["iteration"]} iterations, \
-{len(metadata["vocabulary"])} words, half precision.
-
-- Task: {metadata["preset"]["data"]["task"]}. Features: {metadata["preset"]["data"]["features"]} \
-({data["features"]}), track {entry.track or "unknown"}, {features["width"]} columns, \
-SHA-256 `{features["sha256"]}`.
-- Trained on {"the training buildings without dev_unseen" if held_out else "all training buildings"}.
-- {_expected(entry)}
-- Made with {", ".join(f"{name} {text}" for name, text in entry.description["versions"].items())}.
-{_data_of(entry)}\
-- The file of the weights has the SHA-256 `{file_digest(entry.file)}`.
-- Weights only: no data is included. Use them with features of the same checksum; buildings of
-  Matterport3D are under its own terms of use (non-commercial, academic).
-
-| split | {" | ".join(columns)} |
-|---{"|---" * len(columns)}|
-{rows}
-
-`scenemem {entry.command} {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.
-"""
-
-
-def _data_of(entry: Published) -> str:
-    """A line about the files they were trained on; none for weights of versions that did not note them."""
-    files = [f"{name} `{digest}`" for name, digest in entry.description.get("inputs", {}).items()]
-    return f"- Data files, SHA-256: {', '.join(files)}.\n" if files else ""
-
-
-def _expected(entry: Published) -> str:
-    """Which seed of how many these weights are, and what a run of one's own may reach."""
-    own, known = entry.metadata["seed"], entry.seeds
-    if known is None:
-        return f"Seed {own} is the only one that was trained; expect others to differ by a few hundredths."
-    others = ", ".join(map(str, known.seeds))
-    means = ", ".join(
-        f"{name} {mean:.3f} ± {deviation:.3f}"
-        for name, (mean, deviation) in (("SR", known.sr), ("SPL", known.spl))
-    )
-    return (
-        f"Seed {own} of {len(known.seeds)} ({others}), not chosen by its result.\n"
-        f"  Expect of a run of your own on val_unseen what all seeds reach: {means}."
-    )
+def model_card(entry: Published, *, hub: bool = False) -> str:
+    """What one has to know about packed weights, in Markdown; for the Hub with the lines that it reads."""
+    text = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    template = Template(text, trim_blocks=True, keep_trailing_newline=True)
+    return template.render(entry=entry, hub=hub, seeds=entry.seeds, digest=file_digest(entry.file))

@@ -38,6 +38,7 @@ from scenemem.formats.annotations import (
     read_view_objects,
 )
 from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.connectivity import read_graphs, write_scan
 from scenemem.formats.decoding import (
     ARCHIVES,
     check_growth,
@@ -106,7 +107,7 @@ _DECIMALS = 4  # of a position in metres
 
 KNOWN = (
     "a folder of .house files, vp2room_label.json, category_mapping.tsv, a BBox folder or archive, "
-    "objpos.json, a GloVe .txt or .zip file, or an .npy table beside its *_vocab.txt"
+    "objpos.json, a GloVe .txt or .zip file, an .npy table beside its *_vocab.txt, or plain navigation graphs"
 )
 """What can be converted."""
 
@@ -142,9 +143,18 @@ def recognise(place: Path) -> str:
             start = stream.read(1 << 12)
         for kind, (endings, _) in _MAKERS.items():
             if place.name.lower().endswith(endings):
-                rooms = kind == "positions" and re.search(b'"(label|pano)_info"', start)
-                return "rooms" if rooms else kind
+                if kind != "positions":
+                    return kind
+                rooms, graphs = (re.search(key, start) for key in (b'"(label|pano)_info"', b'"viewpoints"'))
+                return "rooms" if rooms else "graphs" if graphs else kind
     raise UserError(f"{place}: is no original that can be converted; expected {KNOWN}")
+
+
+def _graphs(place: Path, data: DataFolder) -> Converted:
+    scans = read_graphs(place)
+    for scan in scans:
+        write_scan(data.connectivity, scan)
+    return Converted(place, data.connectivity, sum(len(scan.viewpoints) for scan in scans), "viewpoints")
 
 
 def _rooms(place: Path, data: DataFolder) -> Converted:
@@ -185,6 +195,7 @@ def _words(place: Path, data: DataFolder) -> Converted:
 
 
 _MAKERS: dict[str, tuple[tuple[str, ...], Callable[[Path, DataFolder], Converted]]] = {
+    "graphs": ((".jsonl",), _graphs),
     "rooms": ((".house", ".house.gz"), _rooms),
     "labels": ((".tsv",), _labels),
     "boxes": (ARCHIVES, _boxes),

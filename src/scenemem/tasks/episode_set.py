@@ -88,6 +88,59 @@ class EpisodeSet:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
+@dataclass(frozen=True)
+class Episode:
+    """An instruction and the path it describes."""
+
+    id: str
+    text: str
+    scan: str  # the building
+    start: str  # viewpoint
+    heading: float  # at the start, radians, clockwise from +y
+    path: tuple[str, ...]  # viewpoints of the reference path; only the start where the goal is secret
+
+    @property
+    def goal(self) -> str | None:
+        """The last viewpoint of the reference path; None where it is secret."""
+        return self.path[-1] if len(self.path) > 1 else None
+
+
+class EpisodeList(tuple[Episode, ...]):
+    """The episodes of a split, which are also found by their ids."""
+
+    name: str
+
+    @classmethod
+    def of(cls, world: World, bound: EpisodeSet) -> EpisodeList:
+        """The episodes of a set."""
+        columns = (bound.scan.tolist(), bound.start.tolist(), bound.heading.tolist(), bound.path.tolist())
+        rows = zip(bound.instruction_ids, bound.texts, *columns, strict=True)
+        found = cls(
+            Episode(
+                name,
+                text,
+                bound.scans[scan],
+                world.viewpoints[start],
+                heading,
+                tuple(world.viewpoints[viewpoint] for viewpoint in path if viewpoint != NONE),
+            )
+            for name, text, scan, start, heading, path in rows
+        )
+        found.name = bound.name
+        return found
+
+    def get(self, episode_id: str) -> Episode:
+        """The episode of an instruction id."""
+        for episode in self:
+            if episode.id == episode_id:
+                return episode
+        like = f"; its ids look like '{self[0].id}'" if self else ""
+        raise UserError(f"'{self.name}' has no instruction '{episode_id}'{like}")
+
+    def __repr__(self) -> str:
+        return f"EpisodeList('{self.name}', {len(self)} episodes)"
+
+
 def load_split(folder: DataFolder, world: World, task: str, split: str) -> EpisodeSet:
     """The episodes of one split, e.g. ``load_split(folder, world, "r2r", "val_unseen")``.
 
@@ -102,8 +155,8 @@ def load_split(folder: DataFolder, world: World, task: str, split: str) -> Episo
     within = [episode for episode in episodes if episode.scan not in elsewhere]
     if not within:
         seen = f"all of its {len(episodes):,} paths lie in buildings without features"
-        advice = "choose another split, for training with `selection.split='dev_unseen'`"
-        raise DataError(file, f"{seen}; {advice}")
+        advice = "choose another split (training selects on one: `selection.split='dev_unseen'`)"
+        raise DataError(file, f"{seen}; {advice}, or convert features of these buildings")
     if elsewhere:
         used = f"{len(within):,} of {len(episodes):,} paths are used"
         warnings.warn(f"{file}: {used}; the others lie in buildings without features", stacklevel=2)

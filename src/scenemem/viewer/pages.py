@@ -65,20 +65,9 @@ def section(title: str, macro: str, *values: Any, **named: Any) -> Section:
     return Section(title, render_macro("sections.html", macro, *values, **named))
 
 
-def table_section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Section:
-    """A section that is one table."""
-    return section(title, "table", Table(title, head, list(rows)))
-
-
 def note_section(title: str, text: str) -> Section:
     """A section that is one paragraph."""
     return section(title, "note", text)
-
-
-def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> Section:
-    """A drawing (SVG, trusted), a picture (PNG) and the words that go with them."""
-    svg = Markup(drawing[drawing.index("<svg") :])  # drawn by this program
-    return section(title, "picture", text, svg, base64.b64encode(photograph).decode())
 
 
 def write_report(file: StrPath, title: str, sections: Iterable[Section], *, lead: str = "") -> None:

@@ -118,7 +118,7 @@ def group_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
     runs: (name of the preset, its settings)
     """
-    flat, names = [(name, _flat(settings)) for name, settings in runs], []
+    flat, names = [(name, dotted(settings)) for name, settings in runs], []
     for name, own in flat:
         namesakes = [other for namesake, other in flat if namesake == name]
         differing = [
@@ -191,7 +191,7 @@ def _metric_cell(metric: str, spread: Spread) -> str:
     return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
 
 
-def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+def dotted(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Nested settings by their dotted names."""
     if isinstance(settings, (list, tuple)):
         settings = dict(enumerate(settings))
@@ -199,7 +199,7 @@ def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
         return {prefix: settings}
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        flat |= _flat(value, f"{prefix}.{name}" if prefix else str(name))
+        flat |= dotted(value, f"{prefix}.{name}" if prefix else str(name))
     return flat
 
 
@@ -211,20 +211,17 @@ def write_run_report(
     world: str,
     task: str | None,
     references: Mapping[str, Scores] | None = None,
-    more: Iterable[Section] = (),
     replays: Section | None = None,
-    remarks: Sequence[str] = (),
 ) -> None:
     """Write the report on some runs, all trained on the same features.
 
     ``world`` is what they were trained and measured on, in words, ``task`` (r2r or r4r) whose published
     numbers are shown; None shows none, as for the embedded houses, for which there are none.
-    ``references`` are agents that are no runs, by split; ``more`` are sections before the published numbers,
-    ``remarks`` for the reader, for example about what is missing.
+    ``references`` are agents that are no runs, by split.
     """
     groups = grouped(runs)
     splits = splits_of(groups)
-    sections = [_scores_section(groups, splits, references or {}, remarks)]
+    sections = [_scores_section(groups, splits, references or {})]
     sections += [] if replays is None else [replays]
     sections.append(_curves_section(groups, runs))
     if splits:
@@ -233,7 +230,6 @@ def write_run_report(
         sections.append(_lengths_section(episodes, splits[0]))
         jumping = {name: results for name, results in episodes.items() if any(one.jumps for one in results)}
         sections += [_jumps_section(jumping, splits[0])] if jumping else []
-    sections += more
     if task is not None:
         ours = {split: _metric_spreads(groups, split) for split in splits}
         sections.append(_ablation_section(ours, world))
@@ -242,9 +238,7 @@ def write_run_report(
     write_report(file, title, sections, lead=world)
 
 
-def _scores_section(
-    groups: Groups, splits: Sequence[str], references: Mapping[str, Scores], remarks: Sequence[str]
-) -> Section:
+def _scores_section(groups: Groups, splits: Sequence[str], references: Mapping[str, Scores]) -> Section:
     tables = []
     for split in splits:
         rows = [
@@ -263,7 +257,7 @@ def _scores_section(
         (name, _metric_cell("sr", cells["sr"]), _metric_cell("spl", cells["spl"]))
         for name, cells in _metric_spreads(groups, first).items()
     ]
-    return section("Scores", "scores", [*remarks, *_unequal(groups)], cards, first, tables)
+    return section("Scores", "scores", _unequal(groups), cards, first, tables)
 
 
 def _unequal(groups: Groups) -> list[str]:

@@ -29,39 +29,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ACTION,
-    NONE,
-    ActionSpace,
-    AgentSpec,
-    Basic,
-    CandidateScore,
-    DataSizes,
-    DecisionPoint,
-    DecisionType,
-    Explanation,
-    Limit,
-    ModelConfig,
-    Observations,
-    RewardConfig,
-    Stage,
-    WalkConfig,
-    World,
-)
+import scenemem.extend as ext
 from scenemem.zoo.exploring import EXPLORE, EXPLORED, GATE, ExploringActions
 from scenemem.zoo.panoramic import navigator_words, with_stop_option
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class ActiveConfig(ModelConfig):
+class ActiveConfig(SystemConfig):
     """Settings of Active Perception."""
 
     depth: int = 4
@@ -70,10 +52,7 @@ class ActiveConfig(ModelConfig):
     """places that all explorations of a walk may enter together; the release has no bound"""
     threshold: float = 0.5
     """entropy of the navigator's decision above which exploring is right; .42 to .68 in the release"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 0, "depth", "budget")
+    may_be_0: ClassVar[tuple[str, ...]] = ("depth", "budget")
 
 
 @dataclass(frozen=True)
@@ -86,30 +65,30 @@ class Views:
     options: Tensor  # (X, K + 1) bool
 
 
-class ActivePerception(Basic):
+class ActivePerception(ext.Basic):
     """The basic agent with an explorer and a gate."""
 
     config: ActiveConfig
 
-    def __init__(self, config: ActiveConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: ActiveConfig, sizes: ext.DataSizes) -> None:
         super().__init__(config, sizes)
         width = config.width
-        self.explorer = CandidateScore(width, sizes.visual)
+        self.explorer = ext.CandidateScore(width, sizes.visual)
         self.explorer.load_state_dict(self.scorer.state_dict())
         self.entropy_weight = nn.Linear(1, 1, bias=False)
         self.gate = nn.Sequential(nn.Linear(1 + width, width), nn.LeakyReLU(), nn.Linear(width, 1))
         self.report = nn.Sequential(nn.Linear(width, width), nn.LeakyReLU(), nn.Linear(width, sizes.visual))
 
     def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
+        self, world: ext.World, episodes: int, max_decisions: ext.Limit, *, learning: bool = False
+    ) -> ext.ActionSpace:
         """The neighbours of here, or stop, after explorations."""
         del learning
         return ExploringActions(
             world, episodes, max_decisions, depth=self.config.depth, budget=self.config.budget
         )
 
-    def views(self, observations: Observations) -> Views:
+    def views(self, observations: ext.Observations) -> Views:
         """Both scores of every candidate."""
         state, seen = observations.state.hidden * observations.decision_mask, observations.candidates
         looks = state, seen.visual, seen.orientation, observations.feature_mask
@@ -120,20 +99,20 @@ class ActivePerception(Basic):
             with_stop_option(seen.mask),
         )
 
-    def node_features(self, observations: Observations) -> dict[str, Tensor]:
+    def node_features(self, observations: ext.Observations) -> dict[str, Tensor]:
         """The state is what an exploration that ends here reports  ->  (X, H)"""
         return {"state": observations.state.hidden}
 
-    def navigator(self, point: DecisionPoint) -> Tensor:
+    def navigator(self, point: ext.DecisionPoint) -> Tensor:
         """The navigator's logits with what was found behind its candidates  ->  (R, K + 1)"""
         graph, views = point.memory(), point.per_observation(self.views)
         explored = graph.note(EXPLORED)  # (R, K) node
-        row, slot = (explored != NONE).nonzero().unbind(1)
+        row, slot = (explored != ext.NONE).nonzero().unbind(1)
         found = graph.column("state")[row, explored[row, slot]]  # (E, H)
         added = (self.report(found) * views.query[row]).sum(dim=-1)
         return views.logits.index_put((row, slot), added, accumulate=True)
 
-    def gate_logit(self, point: DecisionPoint, navigator: Tensor) -> Tensor:
+    def gate_logit(self, point: ext.DecisionPoint, navigator: Tensor) -> Tensor:
         """Whether to explore.  navigator: (R, K + 1)  ->  (R, 1)"""
         options = point.per_observation(self.views).options
         unsure = entropy(navigator.detach(), options).unsqueeze(-1)
@@ -142,27 +121,27 @@ class ActivePerception(Basic):
         logit: Tensor = self.gate(torch.cat([felt, state], dim=-1))
         return logit
 
-    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:  # type: ignore[override]
+    def score(self, point: ext.DecisionPoint) -> dict[ext.DecisionType, Tensor]:  # type: ignore[override]
         """Actions and explorations: (R, K + 1) each; the gate: (R, 2), open and closed"""
         navigator = self.navigator(point)
         gate = nn.functional.pad(self.gate_logit(point, navigator), (0, 1))
-        return {ACTION: navigator, GATE: gate, EXPLORE: point.per_observation(self.views).explore}
+        return {ext.ACTION: navigator, GATE: gate, EXPLORE: point.per_observation(self.views).explore}
 
-    def heads(self, observations: Observations) -> dict[str, Tensor]:
+    def heads(self, observations: ext.Observations) -> dict[str, Tensor]:
         """The critic's value, and 1 where the navigator is unsure by itself: (X,) each"""
         views = observations.cached(self.views)
         unsure = entropy(views.logits.detach(), views.options) > self.config.threshold
         return {**super().heads(observations), "unsure": unsure.float()}
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The words, the entropy of the decision, and the chance to explore."""
         navigator = self.navigator(point)
         numbers = {
             "entropy": entropy(navigator, point.per_observation(self.views).options),
             "explores": torch.sigmoid(self.gate_logit(point, navigator)).squeeze(-1),
-            "explored ways": (point.memory().note(EXPLORED) != NONE).sum(dim=1).float(),
+            "explored ways": (point.memory().note(EXPLORED) != ext.NONE).sum(dim=1).float(),
         }
-        return Explanation(navigator_words(self, point), numbers=numbers)
+        return ext.Explanation(navigator_words(self, point), numbers=numbers)
 
 
 def entropy(logits: Tensor, options: Tensor) -> Tensor:
@@ -177,25 +156,24 @@ def first_visits(walk: Sequence[T]) -> list[T]:
     return visited[: visited.index(walk[-1]) + 1]
 
 
-AGENTS = {"active-perception": AgentSpec(ActivePerception, ActiveConfig)}
+AGENTS = {"active-perception": ext.AgentSpec(ActivePerception, ActiveConfig)}
 _SHARED = shared("active-perception", ActiveConfig, {"gate": 0.1}, depth=1, budget=12)
-_EARNS = RewardConfig(rule="exploration")
+_EARNS = ext.RewardConfig(rule="exploration")
 ROWS = {
     "active-perception": replace(
         _SHARED,
-        walk=WalkConfig(max_steps=80),
+        walk=ext.WalkConfig(max_steps=80),
         learning=replace(_SHARED.learning, labels="exploration", max_steps=32, reward=_EARNS),
     ),
 }
-AS_PUBLISHED = {
-    "active-perception": published(
-        "active-perception",
-        ActiveConfig(),
-        (Stage("mixed", losses={"teacher_forcing": 0.2, "student_forcing": 0.1, "a2c": 1.0, "gate": 1.0}),),
-        walk=WalkConfig(max_decisions=15, max_steps=200),
-        iterations=80_000,
-        labels="exploration",
-        reward=replace(_EARNS, success=3.0, failure=-3.0),
-    ),
-}
+AS_PUBLISHED = published(
+    "active-perception",
+    ActiveConfig(),
+    {"teacher_forcing": 0.2, "student_forcing": 0.1, "a2c": 1.0, "gate": 1.0},
+    decisions=15,
+    steps=200,
+    iterations=80_000,
+    labels="exploration",
+    reward=replace(_EARNS, success=3.0, failure=-3.0),
+)
 AS_RELEASED = dict.fromkeys(ROWS, first_visits)

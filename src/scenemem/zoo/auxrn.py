@@ -21,21 +21,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    AgentSpec,
-    Basic,
-    DataSizes,
-    DecisionPoint,
-    Explanation,
-    ModelConfig,
-    Observations,
-    Rollout,
-    RolloutInputs,
-    Stage,
-    WalkConfig,
-    WordDecoder,
-)
-from scenemem.zoo.encoders import spelled, spelling_parts
+import scenemem.extend as ext
+from scenemem.zoo.encoders import usual_parts
 from scenemem.zoo.objectives import retelling_cost
 from scenemem.zoo.panoramic import navigator_words
 from scenemem.zoo.recipes import published, shared
@@ -45,7 +32,7 @@ AUXILIARY = {"retelling": 2.0, "step_progress": 0.25, "matching": 0.1, "next_ang
 
 
 @dataclass(frozen=True)
-class AuxRNConfig(ModelConfig):
+class AuxRNConfig(ext.ModelConfig):
     """Settings of AuxRN."""
 
     decoder_dropout: float = 0.25
@@ -56,18 +43,18 @@ def _mlp(width: int, out: int, entered: int | None = None) -> nn.Sequential:
     return nn.Sequential(nn.Linear(entered or width, width), nn.LeakyReLU(), nn.Linear(width, out))
 
 
-class AuxRN(Basic):
+class AuxRN(ext.Basic):
     """The basic agent with auxiliary heads."""
 
-    def __init__(self, config: AuxRNConfig, sizes: DataSizes) -> None:
-        super().__init__(config, sizes, spelling_parts(config, sizes))
+    def __init__(self, config: AuxRNConfig, sizes: ext.DataSizes) -> None:
+        super().__init__(config, sizes, usual_parts(config, sizes))
         width = config.width
         self.step_progress = _mlp(width, 1)
         self.angle = _mlp(width, 4)
         self.matching = _mlp(width, 1, 2 * width)
-        self.decoder = WordDecoder(sizes.words, config.word_width, width, config.decoder_dropout)
+        self.decoder = ext.WordDecoder(sizes.words, config.word_width, width, config.decoder_dropout)
 
-    def heads(self, observations: Observations) -> dict[str, Tensor]:
+    def heads(self, observations: ext.Observations) -> dict[str, Tensor]:
         """The critic's value and the logit of progress (X,), and the next direction (X, 4)"""
         hidden = observations.state.hidden
         return {
@@ -77,9 +64,9 @@ class AuxRN(Basic):
             "state": hidden,
         }
 
-    def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
+    def whole_walk_heads(self, rollout: ext.Rollout, inputs: ext.RolloutInputs) -> dict[str, Tensor]:
         """The cost of retelling, and whether walk and instruction match."""
-        states, words = rollout.heads["state"], spelled(inputs.instructions)
+        states, words = rollout.heads["state"], inputs.instructions
         episodes, steps = rollout.alive.shape
         cost = retelling_cost(self.decoder, states, rollout.alive, words.tokens)
         last = states[torch.arange(episodes, device=states.device), rollout.length - 1]
@@ -91,22 +78,18 @@ class AuxRN(Basic):
             "matching": matching.unsqueeze(1).expand(-1, steps, -1),
         }
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The words, and the share of the steps it believes done."""
         done = torch.sigmoid(self.step_progress(point.state.hidden)).squeeze(-1)
-        return Explanation(navigator_words(self, point), numbers={"progress": done})
+        return ext.Explanation(navigator_words(self, point), numbers={"progress": done})
 
 
-AGENTS = {"auxrn": AgentSpec(AuxRN, AuxRNConfig)}
-ROWS = {
-    "auxrn": shared("auxrn", AuxRNConfig, AUXILIARY),
-}
-AS_PUBLISHED = {
-    "auxrn": published(
-        "auxrn",
-        AuxRNConfig(feature_dropout=0.3),
-        (Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0, **AUXILIARY}),),
-        walk=WalkConfig(max_decisions=35, max_steps=36),
-        iterations=80_000,
-    ),
-}
+AGENTS = {"auxrn": ext.AgentSpec(AuxRN, AuxRNConfig)}
+ROWS = {"auxrn": shared("auxrn", AuxRNConfig, AUXILIARY)}
+AS_PUBLISHED = published(
+    "auxrn",
+    AuxRNConfig(feature_dropout=0.3),
+    {"teacher_forcing": 0.2, "a2c": 1.0, **AUXILIARY},
+    decisions=35,
+    iterations=80_000,
+)

@@ -35,30 +35,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    GLOBAL,
-    ActionSpace,
-    Agent,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    DecisionType,
-    Explanation,
-    Instructions,
-    Limit,
-    Observation,
-    Observations,
-    Stage,
-    State,
-    StateUpdater,
-    WalkConfig,
-    WalkOptions,
-    World,
-)
+import scenemem.extend as ext
 from scenemem.zoo.encoders import sinusoids
 from scenemem.zoo.panoramic import view_angles
 from scenemem.zoo.places import POSITION, PlaceActions, SeenPlaces
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.transformer import CrossModalLayer, TokenConfig, hidden_bias, token_parts
 
 _AT_A_TIME = 256  # panoramas averaged together, so that they are never all in memory
@@ -77,23 +58,19 @@ class DuetConfig(TokenConfig):
     recurrent: bool = True
     """the state of the common recurrent core joins the stop tokens; False as published"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "layers", "panorama_layers")
 
-
-class Still(StateUpdater):
+class Still(ext.StateUpdater):
     """No recurrence: the state is the summary of the instruction, whatever is seen."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
 
-    def initial_state(self, instructions: Instructions) -> State:
+    def initial_state(self, instructions: ext.Instructions) -> ext.State:
         """The summary."""
-        return State(instructions.hidden)
+        return ext.State(instructions.hidden)
 
-    def forward(self, state: State, observation: Observation) -> State:
+    def forward(self, state: ext.State, observation: ext.Observation) -> ext.State:
         """The same state."""
         del observation
         return state
@@ -116,12 +93,12 @@ class Fused:
     words: Callable[[], dict[str, Tensor]]  # (R, L) what the stop tokens attend to, for viewers
 
 
-class Duet(Agent):
+class Duet(ext.Agent):
     """Scores all seen places at once, at two scales."""
 
     config: DuetConfig
 
-    def __init__(self, config: DuetConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: DuetConfig, sizes: ext.DataSizes) -> None:
         make = None if config.recurrent else (lambda settings, _: Still(settings.width))
         super().__init__(config, sizes, token_parts(config, sizes, make))
         width, heads = config.map_width, config.heads
@@ -155,13 +132,13 @@ class Duet(Agent):
         nn.init.zeros_(self.distance.bias)
 
     def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
+        self, world: ext.World, episodes: int, max_decisions: ext.Limit, *, learning: bool = False
+    ) -> ext.ActionSpace:
         """Every seen place once, or stop; when evaluated, ends lead to the likeliest place to stop."""
-        options = WalkOptions(restore_state=True, final_backtrack=not learning)
+        options = ext.WalkOptions(restore_state=True, final_backtrack=not learning)
         return PlaceActions(world, episodes, max_decisions, options)
 
-    def look(self, observations: Observations) -> PanoramaTokens:
+    def look(self, observations: ext.Observations) -> PanoramaTokens:
         """The panorama tokens of every observation."""
         seen, mask = observations.candidates, observations.feature_mask
         visual, angles, kept = self._further_views(observations)
@@ -172,7 +149,7 @@ class Duet(Agent):
             tokens = layer(tokens, src_key_padding_mask=~exists)
         return PanoramaTokens(tokens, exists)
 
-    def _further_views(self, observations: Observations) -> tuple[Tensor, Tensor, Tensor]:
+    def _further_views(self, observations: ext.Observations) -> tuple[Tensor, Tensor, Tensor]:
         """Views that are no candidates: visual (X, V, D), angles (X, V, 4), which there are (X, V) bool"""
         environment, here = observations.environment, observations.viewpoint
         if self.config.views == "all":
@@ -184,19 +161,19 @@ class Duet(Agent):
         angles = mean.new_zeros(len(here), 1, 4)
         return mean.unsqueeze(1), angles, torch.ones_like(angles[..., 0], dtype=torch.bool)
 
-    def node_features(self, observations: Observations) -> dict[str, Tensor]:
+    def node_features(self, observations: ext.Observations) -> dict[str, Tensor]:
         """A visited place is the mean of its tokens, its ways are the tokens that look along them."""
         look, slots = observations.cached(self.look), observations.candidates.mask.shape[1]
         kept = look.mask.unsqueeze(-1)
         place = (look.tokens * kept).sum(dim=1) / kept.sum(dim=1)
         return {"place": place, "ways": look.tokens[:, :slots].flatten(1)}
 
-    def map_tokens(self, point: DecisionPoint, seen: SeenPlaces, codes: Tensor) -> tuple[Tensor, Tensor]:
+    def map_tokens(self, point: ext.DecisionPoint, seen: SeenPlaces, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Stop, nodes and unvisited places, and the graph-aware bias  ->  (R, 1 + P, W), (R, 1 + P, 1 + P)"""
         graph, width = point.memory(), self.config.map_width
         visited = graph.column("place")
         visited = visited + sinusoids(visited.shape[1] + 1, width)[1:].to(visited)
-        unvisited = seen.mean(graph.ways("ways", *seen.open_ways)) + self.unvisited
+        unvisited = seen.pooled(graph.ways("ways", *seen.open_ways), "mean") + self.unvisited
         places = torch.cat([visited, unvisited], dim=1) + self.place_code(codes)
         metres = nn.functional.pad(seen.metres, (1, 0, 1, 0))  # stop lies nowhere
         bias = self.distance(metres.unsqueeze(-1)).squeeze(-1)
@@ -204,7 +181,7 @@ class Duet(Agent):
         tokens = nn.functional.pad(places, (0, 0, 1, 0))
         return tokens, bias + hidden_bias(exists)
 
-    def here_tokens(self, point: DecisionPoint, codes: Tensor) -> tuple[Tensor, Tensor]:
+    def here_tokens(self, point: ext.DecisionPoint, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Stop and the views of here  ->  (R, 1 + K + V, W), (R, 1, 1 + K + V)"""
         look, candidates = point.observations.cached(self.look), point.candidates()
         tokens, exists = look.tokens[point.row], look.mask[point.row]
@@ -217,7 +194,7 @@ class Duet(Agent):
         tokens = nn.functional.pad(tokens, (0, 0, 1, 0)) + self.view_code(torch.cat([start, own], dim=-1))
         return tokens, hidden_bias(nn.functional.pad(exists, (1, 0), value=True))
 
-    def known_words(self, instructions: Instructions) -> Tensor:
+    def known_words(self, instructions: ext.Instructions) -> Tensor:
         """Keys and values of the words for all layers  ->  (B, L, layers * 2W)"""
         context = self.text(instructions.context)
         return torch.cat([layer.words.keys_and_values(context) for layer in self._layers], dim=-1)
@@ -228,14 +205,14 @@ class Duet(Agent):
         layers = [*self.map_layers, *self.here_layers]
         return [layer for layer in layers if isinstance(layer, CrossModalLayer)]
 
-    def words_of(self, point: DecisionPoint) -> tuple[tuple[Tensor, ...], Tensor]:
+    def words_of(self, point: ext.DecisionPoint) -> tuple[tuple[Tensor, ...], Tensor]:
         """The words of every decision step: keys and values for each layer, and a bias that hides padding."""
         seen = point.observations
         known = seen.inputs.cached(self.known_words)[seen.episode[point.row]]
         padding = hidden_bias(seen.instructions.mask[point.row]).to(known)
         return torch.split(known, 2 * self.config.map_width, dim=-1), padding
 
-    def read(self, point: DecisionPoint) -> Fused:
+    def read(self, point: ext.DecisionPoint) -> Fused:
         """Both scales, and how they are fused."""
         graph, (known, padding) = point.memory(), self.words_of(point)
         seen = SeenPlaces.of(graph)
@@ -270,16 +247,19 @@ class Duet(Agent):
             lambda: {name: weights().squeeze(1) for name, weights in attended.items()},
         )
 
-    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+    def score(self, point: ext.DecisionPoint) -> dict[ext.DecisionType, Tensor]:
         """Global decisions: (R, O + 1)"""
         fused = self.read(point)
-        return {GLOBAL: (fused.confidence * fused.mix.unsqueeze(1)).sum(dim=-1)}
+        return {ext.GLOBAL: (fused.confidence * fused.mix.unsqueeze(1)).sum(dim=-1)}
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """What the stop tokens attend to, the scores of both scales, and the weight of the map."""
         fused = self.read(point)
-        return Explanation(
-            fused.words(), {GLOBAL: fused.confidence}, {GLOBAL: fused.mix}, {"map weight": fused.mix[:, 1]}
+        return ext.Explanation(
+            fused.words(),
+            {ext.GLOBAL: fused.confidence},
+            {ext.GLOBAL: fused.mix},
+            {"map weight": fused.mix[:, 1]},
         )
 
 
@@ -307,28 +287,27 @@ def go_back(here: Tensor, seen: SeenPlaces, exists: Tensor) -> Tensor:
     return scores.gather(1, seen.of_way)
 
 
-AGENTS = {"duet": AgentSpec(Duet, DuetConfig)}
+AGENTS = {"duet": ext.AgentSpec(Duet, DuetConfig)}
 ROWS = {"duet": shared("duet", DuetConfig, learning={"labels": "shortest_detour"})}
-AS_PUBLISHED = {
-    "duet": published(
-        "duet",
-        DuetConfig(
-            word_width=768,
-            width=768,
-            dropout=0.1,
-            map_width=768,
-            layers=4,
-            panorama_layers=2,
-            heads=12,
-            views="all",
-            text_layers=9,
-            recurrent=False,
-        ),
-        (Stage("fine-tuning", losses={"teacher_forcing": 0.2, "student_forcing": 1.0}),),
-        walk=WalkConfig(max_decisions=15, max_steps=60),
-        iterations=20_000,
-        batch=8,
-        learning_rate=1e-5,
-        labels="shortest_detour",
+AS_PUBLISHED = published(
+    "duet",
+    DuetConfig(
+        word_width=768,
+        width=768,
+        dropout=0.1,
+        map_width=768,
+        layers=4,
+        panorama_layers=2,
+        heads=12,
+        views="all",
+        text_layers=9,
+        recurrent=False,
     ),
-}
+    {"teacher_forcing": 0.2, "student_forcing": 1.0},
+    decisions=15,
+    steps=60,
+    iterations=20_000,
+    batch=8,
+    learning_rate=1e-5,
+    labels="shortest_detour",
+)

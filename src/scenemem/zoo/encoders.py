@@ -1,13 +1,10 @@
-"""Instruction encoders of published systems: a one-way LSTM, a Transformer, and one that keeps the words.
+"""Instruction encoders of published systems: a one-way LSTM and a Transformer.
 
 They stand where ``InstructionEncoder`` stands and give the same record. Shape letters: B texts, L words of
 the longest, H width.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +13,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from scenemem.agents.build import AgentModules, DataSizes, ModelConfig, lstm_modules
 from scenemem.errors import SettingError
 from scenemem.models.navigator import InstructionEncoder, Instructions, StateUpdater
-from scenemem.tasks.vocabulary import PAD
 
 
 class OtherEncoder(InstructionEncoder):
@@ -58,16 +54,11 @@ class OneWayEncoder(OtherEncoder):
         context = context.gather(1, order.unsqueeze(-1).expand_as(context))  # in the order of the text
         first = hidden[0] if self.initial_hidden is None else torch.tanh(self.initial_hidden(hidden[0]))
         context = context if dropout is None else context * dropout.unsqueeze(1)
-        return Instructions(context, mask, first, cell[0])
+        return Instructions(context, mask, first, cell[0], tokens)
 
 
 class TransformerEncoder(OtherEncoder):
-    """X = Transformer(words + positions); h_0 = tanh(W x_first), c_0 = 0.
-
-    Args:
-        layers: of the Transformer.
-        heads: attention heads of a layer.
-    """
+    """X = Transformer(words + positions); h_0 = tanh(W x_first), c_0 = 0."""
 
     def __init__(self, config: ModelConfig, sizes: DataSizes, layers: int, heads: int) -> None:
         super().__init__(config, sizes)
@@ -91,38 +82,7 @@ class TransformerEncoder(OtherEncoder):
         for layer in self.layers:
             context = layer(context, src_key_padding_mask=~mask)
         hidden = torch.tanh(self.initial_hidden(context[:, 0]))
-        return Instructions(context, mask, hidden, torch.zeros_like(hidden))
-
-
-@dataclass(frozen=True)
-class SpelledInstructions(Instructions):
-    """Encoded instructions with their words, for heads that repeat them."""
-
-    tokens: Tensor  # (B, L) token numbers, padded
-
-    @classmethod
-    def joined(cls, parts: Sequence[Instructions]) -> SpelledInstructions:
-        """Several batches as one, padded to the longest text of all."""
-        plain, words = Instructions.joined(parts), [spelled(part).tokens for part in parts]
-        longest = plain.mask.shape[1]
-        tokens = [nn.functional.pad(table, (0, longest - table.shape[1]), value=PAD) for table in words]
-        return cls(plain.context, plain.mask, plain.hidden, plain.cell, torch.cat(tokens))
-
-
-class SpellingEncoder(InstructionEncoder):
-    """The usual encoder, whose record keeps the words."""
-
-    def forward(self, tokens: Tensor, lengths: Tensor, dropout: Tensor | None = None) -> SpelledInstructions:
-        """tokens: (B, L) int64  lengths: (B,) int64  dropout: (B, H) mask; nothing is dropped without it"""
-        plain = super().forward(tokens, lengths, dropout)
-        return SpelledInstructions(plain.context, plain.mask, plain.hidden, plain.cell, tokens)
-
-
-def spelled(instructions: Instructions) -> SpelledInstructions:
-    """Instructions that must have their words."""
-    if not isinstance(instructions, SpelledInstructions):
-        raise TypeError("this agent repeats instructions; build it with a SpellingEncoder")
-    return instructions
+        return Instructions(context, mask, hidden, torch.zeros_like(hidden), tokens)
 
 
 def one_way_parts(
@@ -133,10 +93,11 @@ def one_way_parts(
     return AgentModules(encoder, core, lstm_modules(config, sizes).critic)
 
 
-def spelling_parts(config: ModelConfig, sizes: DataSizes, core: StateUpdater | None = None) -> AgentModules:
-    """The usual parts, with an encoder that keeps the words; ``core`` may be another one."""
+def usual_parts(config: ModelConfig, sizes: DataSizes, core: StateUpdater | None = None) -> AgentModules:
+    """The usual parts; ``core`` may be another one."""
     usual = lstm_modules(config, sizes)
-    encoder = SpellingEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
+    # drawn after the other parts, so that a seed begins with the weights it always had
+    encoder = InstructionEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
     return AgentModules(encoder, core or usual.updater, usual.critic)
 
 

@@ -14,23 +14,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import ActionSpace, Arrival, Decide, Limit
-from scenemem.agents.rollout import DecisionRequest, DecisionType
-from scenemem.world.graph import (
-    HEADINGS,
-    NONE,
-    ROWS,
-    STAY,
-    STEP,
-    STOP,
-    Pose,
-    World,
-    view_elevation,
-    view_heading,
-    wrap,
-)
+import scenemem.extend as ext
+from scenemem.world.graph import HEADINGS, ROWS, STAY, STEP, view_elevation, view_heading, wrap
 
-LOW_LEVEL = DecisionType(
+LOW_LEVEL = ext.DecisionType(
     "low_level",
     over_nodes=False,
     names=("turn left", "turn right", "look up", "look down", "forward", "stop"),
@@ -43,46 +30,46 @@ IN_SIGHT = math.radians(40.0)
 """Half of the horizontal field of view."""
 
 
-class LowLevelActions(ActionSpace):
+class LowLevelActions(ext.ActionSpace):
     """Six options: left, right, up, down, forward, stop. Tilting beyond the highest view changes nothing."""
 
-    def __init__(self, world: World, episodes: int, max_decisions: Limit) -> None:
+    def __init__(self, world: ext.World, episodes: int, max_decisions: ext.Limit) -> None:
         super().__init__(world, episodes, max_decisions)
-        self.view = torch.full((episodes,), NONE, device=world.device)  # (B,) where the cameras look
+        self.view = torch.full((episodes,), ext.NONE, device=world.device)  # (B,) where the cameras look
 
-    def arrive(self, pose: Pose, episodes: Tensor, goes_on: Tensor) -> tuple[Pose, Arrival]:
+    def arrive(self, pose: ext.Pose, episodes: Tensor, goes_on: Tensor) -> tuple[ext.Pose, ext.Arrival]:
         """The camera looks where it was turned to; a step forward does not turn it."""
-        view = torch.where(self.view[episodes] == NONE, pose.view[episodes], self.view[episodes])
+        view = torch.where(self.view[episodes] == ext.NONE, pose.view[episodes], self.view[episodes])
         self.view[episodes] = view
         pose = replace(pose, view=pose.view.index_copy(0, episodes, view))
         return super().arrive(pose, episodes, goes_on)
 
-    def step(self, pose: Pose, episodes: Tensor, decide: Decide) -> Tensor:
+    def step(self, pose: ext.Pose, episodes: Tensor, decide: ext.Decide) -> Tensor:
         """Every episode chooses one of the six."""
         self.decisions_left[episodes] -= 1
         here, view = pose.viewpoint[episodes], self.view[episodes]
         slot = forward_slot(self.world, here, view)
-        ahead = torch.where(slot == NONE, here, self.world.neighbour[here, slot.clamp_min(0)])
+        ahead = torch.where(slot == ext.NONE, here, self.world.neighbour[here, slot.clamp_min(0)])
         options = torch.ones(len(here), 6, dtype=torch.bool, device=here.device)
-        options[:, FORWARD] = slot != NONE
+        options[:, FORWARD] = slot != ext.NONE
         leads_to = here.unsqueeze(1).repeat(1, 6)
         leads_to[:, FORWARD] = ahead
-        choice = decide(DecisionRequest(LOW_LEVEL, episodes, options, leads_to))
+        choice = decide(ext.DecisionRequest(LOW_LEVEL, episodes, options, leads_to))
         self.view[episodes] = turned(view, choice)
         hop = torch.where(choice == FORWARD, slot, STAY)
-        action = torch.full_like(pose.viewpoint, STOP)
-        return action.index_copy(0, episodes, torch.where(choice == END, STOP, hop))
+        action = torch.full_like(pose.viewpoint, ext.STOP)
+        return action.index_copy(0, episodes, torch.where(choice == END, ext.STOP, hop))
 
 
-def forward_slot(world: World, viewpoint: Tensor, view: Tensor) -> Tensor:
+def forward_slot(world: ext.World, viewpoint: Tensor, view: Tensor) -> Tensor:
     """The neighbour that a step forward leads to.  viewpoint, view: (M,)  ->  (M,) slot, -1 for none"""
     aside, above, in_sight = seen_from(world, viewpoint, view)
     away = torch.hypot(aside, above).masked_fill(~in_sight, torch.inf)
     nearest, slot = away.min(dim=1)
-    return torch.where(nearest.isfinite(), slot, NONE)
+    return torch.where(nearest.isfinite(), slot, ext.NONE)
 
 
-def seen_from(world: World, viewpoint: Tensor, view: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def seen_from(world: ext.World, viewpoint: Tensor, view: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Every neighbour relative to the middle of the picture: heading, elevation, and in sight or not.
 
     viewpoint, view: (M,)  ->  (M, K) each
@@ -115,7 +102,7 @@ def action_between(before: Tensor, after: Tensor, moved: Tensor) -> Tensor:
     return torch.where(moved, FORWARD, done)
 
 
-def low_level_expert(world: World, viewpoint: Tensor, view: Tensor, goal: Tensor) -> Tensor:
+def low_level_expert(world: ext.World, viewpoint: Tensor, view: Tensor, goal: Tensor) -> Tensor:
     """What leads to the goal along the shortest path, from where the camera looks.
 
     The next place in sight is turned to, then tilted to, while it is more than 30 degrees away, and then
@@ -130,10 +117,10 @@ def low_level_expert(world: World, viewpoint: Tensor, view: Tensor, goal: Tensor
         for values in seen_from(world, viewpoint, view)
     )
     row = view // HEADINGS
-    level = torch.where(row > 1, DOWN, torch.where(row < 1, UP, NONE))
+    level = torch.where(row > 1, DOWN, torch.where(row < 1, UP, ext.NONE))
     sideways = torch.where(aside > 0, RIGHT, LEFT)
     tilt = torch.where(above > STEP, UP, torch.where(above < -STEP, DOWN, FORWARD))
     tilt = torch.where((tilt == UP) & (row == ROWS - 1) | (tilt == DOWN) & (row == 0), FORWARD, tilt)
     visible = torch.where(aside.abs() > STEP, sideways, tilt)
-    hidden = torch.where(level == NONE, sideways, level)
-    return torch.where(slot == NONE, END, torch.where(in_sight, visible, hidden))
+    hidden = torch.where(level == ext.NONE, sideways, level)
+    return torch.where(slot == ext.NONE, END, torch.where(in_sight, visible, hidden))

@@ -19,21 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ACTION,
-    ANGLE_WIDTH,
-    Agent,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    Explanation,
-    ModelConfig,
-    Observations,
-    Stage,
-    WalkConfig,
-    dots,
-    fold_angles,
-)
+import scenemem.extend as ext
 from scenemem.zoo.recipes import published, shared
 
 
@@ -45,7 +31,7 @@ class Stream(nn.Module):
         self.query = nn.Linear(width, width, bias=False)
         self.join = nn.Linear(2 * width, width)
 
-    def forward(self, hidden: Tensor, observations: Observations) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, hidden: Tensor, observations: ext.Observations) -> tuple[Tensor, Tensor, Tensor]:
         """hidden: (X, H)  ->  x^z (X, H), h^z (X, H), the weights of the words (X, L)"""
         text, weights = observations.instructions.attend(self.query(hidden))
         return text, torch.tanh(self.join(torch.cat([text, hidden], dim=-1))), weights
@@ -61,24 +47,24 @@ class Decoupled:
     action_words: Tensor  # (X, L)
 
 
-class OAAM(Agent):
+class OAAM(ext.Agent):
     """Scores how candidates look and where they lie apart, and weighs the two by the words."""
 
-    def __init__(self, config: ModelConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: ext.ModelConfig, sizes: ext.DataSizes) -> None:
         super().__init__(config, sizes)
         self.object = Stream(config.width)
         self.action = Stream(config.width)
         self.score_object = nn.Linear(config.width, sizes.visual, bias=False)
-        self.score_action = nn.Linear(config.width, ANGLE_WIDTH, bias=False)
+        self.score_action = nn.Linear(config.width, ext.ANGLE_WIDTH, bias=False)
         self.mix = nn.Linear(2 * config.width, 2)
 
-    def decouple(self, observations: Observations) -> Decoupled:
+    def decouple(self, observations: ext.Observations) -> Decoupled:
         """Both scores of every candidate, and their weights."""
         hidden, seen = observations.state.hidden * observations.decision_mask, observations.candidates
         objects, by_object, object_words = self.object(hidden, observations)
         actions, by_action, action_words = self.action(hidden, observations)
-        look = dots(seen.visual, self.score_object(by_object) * observations.feature_mask)
-        lie = dots(seen.orientation, fold_angles(self.score_action(by_action)))
+        look = ext.dots(seen.visual, self.score_object(by_object) * observations.feature_mask)
+        lie = ext.dots(seen.orientation, ext.fold_angles(self.score_action(by_action)))
         return Decoupled(
             nn.functional.pad(torch.stack([look, lie], dim=-1), (0, 0, 0, 1)),
             self.mix(torch.cat([objects, actions], dim=-1)).softmax(dim=-1),
@@ -86,38 +72,34 @@ class OAAM(Agent):
             action_words,
         )
 
-    def action_logits(self, observations: Observations) -> Tensor:
+    def action_logits(self, observations: ext.Observations) -> Tensor:
         """(X, K + 1)"""
         both = observations.cached(self.decouple)
-        return dots(both.confidence, both.mix)
+        return ext.dots(both.confidence, both.mix)
 
-    def score(self, point: DecisionPoint) -> Tensor:
+    def score(self, point: ext.DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
         return point.per_observation(self.action_logits)
 
-    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+    def word_attention(self, observations: ext.Observations) -> dict[str, Tensor]:
         """The words for objects and for actions  ->  name: (X, L)"""
         both = observations.cached(self.decouple)
         return {"perception": both.object_words, "action": both.action_words}
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """Words, both scores of every option, and their weights."""
         both = point.observations.cached(self.decouple)
-        return Explanation(
-            self.words_at(point), {ACTION: both.confidence[point.row]}, {ACTION: both.mix[point.row]}
+        return ext.Explanation(
+            self.words_at(point), {ext.ACTION: both.confidence[point.row]}, {ext.ACTION: both.mix[point.row]}
         )
 
 
-AGENTS = {"oaam": AgentSpec(OAAM, ModelConfig)}
-ROWS = {
-    "oaam": shared("oaam", ModelConfig, {"path": 0.5}),
-}
-AS_PUBLISHED = {
-    "oaam": published(
-        "oaam",
-        ModelConfig(feature_dropout=0.3),
-        (Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0, "path": 0.5}),),
-        walk=WalkConfig(max_decisions=35, max_steps=36),
-        iterations=80_000,
-    ),
-}
+AGENTS = {"oaam": ext.AgentSpec(OAAM, ext.ModelConfig)}
+ROWS = {"oaam": shared("oaam", ext.ModelConfig, {"path": 0.5})}
+AS_PUBLISHED = published(
+    "oaam",
+    ext.ModelConfig(feature_dropout=0.3),
+    {"teacher_forcing": 0.2, "a2c": 1.0, "path": 0.5},
+    decisions=35,
+    iterations=80_000,
+)

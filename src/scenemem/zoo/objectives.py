@@ -14,6 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest, Decisions, Rollout
+from scenemem.evaluation.metrics import at_end, distances, warped, warping
 from scenemem.features.store import Environment
 from scenemem.learning.objectives import (
     ClosestToGoal,
@@ -102,7 +103,7 @@ class BestNDTW(_AlongPath):
 
     def _away(self, viewpoints: Tensor, episodes: Tensor) -> Tensor:
         """Metres to every point of the path, 0 at padding.  viewpoints: (M, P)  ->  (M, P, L)"""
-        return metres_between(self._world, viewpoints, self._reference[episodes], padding=0.0).double()
+        return distances(self._world, viewpoints, self._reference[episodes], pad=0.0).double()
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
@@ -121,7 +122,7 @@ class BestNDTW(_AlongPath):
             at_node[rows, here] = now
         ways = self._away(request.viewpoint[:, :-1], episodes)  # (M, N * K, L)
         cost = warped(at_node.repeat_interleave(memory.subnode.shape[2], dim=1), ways)
-        final = at_end_of_path(torch.cat([cost, now.unsqueeze(1)], dim=1), self._reference[episodes])
+        final = at_end(torch.cat([cost, now.unsqueeze(1)], dim=1), self._reference[episodes])
         final[:, -1] -= 1e-6  # of equals stopping is right: going on gains nothing
         return final.masked_fill(~request.options, torch.inf).argmin(dim=1)
 
@@ -164,38 +165,12 @@ class ExplorerLabels(ClosestToGoal):
         return torch.where(comes_back, request.stop, cost.argmin(dim=1))
 
 
-def metres_between(world: World, viewpoints: Tensor, reference: Tensor, padding: float) -> Tensor:
-    """From every viewpoint to every point of a path.  (M, P), (M, L), padded with -1  ->  (M, P, L)"""
-    metres = world.geodesic(viewpoints.clamp_min(0).unsqueeze(2), reference.clamp_min(0).unsqueeze(1))
-    return metres.masked_fill((reference == NONE).unsqueeze(1), padding)
-
-
-def warped(cost: Tensor, away: Tensor) -> Tensor:
-    """One more place in dynamic time warping.
-
-    cost: (..., L) of the walk before, for every beginning of the path  away: (..., L) metres  ->  (..., L)
-    """
-    best = torch.minimum(cost, pad(cost[..., :-1], (1, 0), value=torch.inf))
-    running = away.cumsum(dim=-1)
-    return running + (best - running + away).cummin(dim=-1).values
-
-
-def at_end_of_path(costs: Tensor, reference: Tensor) -> Tensor:
-    """Costs of warping onto the whole path.  (M, P, L), (M, L), padded with -1  ->  (M, P)"""
-    last = (reference != NONE).sum(dim=1).view(-1, 1, 1) - 1
-    return costs.gather(2, last.expand(-1, costs.shape[1], 1)).squeeze(2)
-
-
 def prefix_ndtw(world: World, walked: Tensor, reference: Tensor) -> Tensor:
     """NDTW of every beginning of a walk: exp(-DTW / (3 m * reference viewpoints)).
 
     walked: (B, T) viewpoints; what follows the end may be anything  reference: (B, L)  ->  (B, T)
     """
-    metres = metres_between(world, walked, reference, padding=0.0)  # (B, T, L)
-    costs = [metres[:, 0].cumsum(dim=1)]
-    for step in metres.unbind(1)[1:]:
-        costs.append(warped(costs[-1], step))
-    cost = at_end_of_path(torch.stack(costs, dim=1), reference)
+    cost = at_end(warping(world, walked, reference), reference)
     return torch.exp(-cost / (SUCCESS_METRES * (reference != NONE).sum(dim=1, keepdim=True)))
 
 
@@ -261,28 +236,13 @@ def progress_in_hops(rollout: Rollout, context: LossContext) -> Tensor:
     return squared_error(rollout.heads["progress"], target, rollout.alive)
 
 
-def rank_pairs(rollout: Rollout, context: LossContext) -> Tensor:
-    """Tactical Rewind: a place of a walk within 3 m of the goal ranks above one that is not.
-
-    Hinge with a margin of 1 on the head ``rank`` (B, T), averaged over all pairs.
-    """
-    table, rank = rollout.decisions[ACTION], rollout.heads["rank"]
-    decided = torch.zeros_like(rollout.alive)
-    decided[table.episode, table.step] = True
-    metres = context.world.geodesic(rollout.viewpoint, context.episodes.goal.unsqueeze(1))
-    right, wrong = decided & (metres < SUCCESS_METRES), decided & (metres >= SUCCESS_METRES)
-    pairs = right.unsqueeze(2) & wrong.unsqueeze(1)  # (B, T, T)
-    short = (1.0 - rank.unsqueeze(2) + rank.unsqueeze(1)).clamp_min(0.0)
-    return (short * pairs).sum() / pairs.sum().clamp_min(1)
-
-
 def path_loss(rollout: Rollout, context: LossContext) -> Tensor:
     """OAAM: sum_k p_k d_k, how far from the path the next place is expected to be, per decision."""
     table = rollout.decisions[ACTION]
     here = rollout.viewpoint[table.episode, table.step]
     places = torch.cat([context.world.neighbour[here], here.unsqueeze(1)], dim=1)  # (M, K + 1)
     path = context.episodes.path[table.episode]
-    metres = metres_between(context.world, places, path, padding=torch.inf).amin(dim=2)
+    metres = distances(context.world, places, path, pad=torch.inf).amin(dim=2)
     metres = metres.masked_fill(places == NONE, 0.0).to(table.logits)
     return (table.logits.softmax(dim=-1) * metres).sum(dim=-1).mean()
 
@@ -406,7 +366,6 @@ REWARDS: dict[str, RewardRule] = {"ndtw": ndtw_reward, "exploration": exploratio
 LOSSES = {
     "progress_metres": Loss(progress_in_metres, walks="student"),
     "progress_hops": Loss(progress_in_hops, walks="student"),
-    "rank_pairs": Loss(rank_pairs, walks="student"),
     "path": Loss(path_loss, walks="student"),
     "negative_entropy": Loss(negative_entropy, walks="student"),
     "gate": Loss(gate_imitation, walks="student"),

@@ -14,37 +14,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import Agent, DecisionPoint, Observations
+import scenemem.extend as ext
 from scenemem.errors import SettingError
-from scenemem.features.store import CandidateFeatures
-from scenemem.models.navigator import (
-    Instructions,
-    Observation,
-    State,
-    StateUpdater,
-    dots,
-    masked_softmax,
-    tiled,
-)
-from scenemem.world.graph import (
-    ANGLE_WIDTH,
-    HEADINGS,
-    STEP,
-    VIEWS,
-    angle_feature,
-    rotated,
-    view_elevation,
-    view_heading,
-)
+from scenemem.world.graph import HEADINGS, STEP, VIEWS, angle_feature, rotated, view_elevation, view_heading
 from scenemem.zoo.encoders import sinusoids
 
 
-def candidate_actions(seen: CandidateFeatures, feature_mask: Tensor) -> Tensor:
+def candidate_actions(seen: ext.CandidateFeatures, feature_mask: Tensor) -> Tensor:
     """Candidates as actions u_k, visual and tiled direction, and stop as a row of zeros, the last one.
 
     feature_mask: (D,)  ->  (M, K + 1, U)
     """
-    actions = torch.cat([seen.visual * feature_mask, tiled(seen.orientation)], dim=-1)
+    actions = torch.cat([seen.visual * feature_mask, ext.tiled(seen.orientation)], dim=-1)
     return nn.functional.pad(actions, (0, 0, 0, 1))
 
 
@@ -53,13 +34,13 @@ def with_stop_option(mask: Tensor) -> Tensor:
     return nn.functional.pad(mask, (0, 1), value=True)
 
 
-def navigator_words(agent: Agent, point: DecisionPoint) -> dict[str, Tensor]:
+def navigator_words(agent: ext.Agent, point: ext.DecisionPoint) -> dict[str, Tensor]:
     """The words the recurrent core attends to, for what it sees and how it moves alike  ->  name: (R, L)"""
     words = agent.words_at(point)["navigator"]
     return {"perception": words, "action": words}
 
 
-def action_taken(observation: Observation, faced: Tensor) -> Tensor:
+def action_taken(observation: ext.Observation, faced: Tensor) -> Tensor:
     """The action u that led here, as it looked from where the agent stood; 0 at the start.
 
     faced: (M,) the view the agent faced when it took the action  ->  (M, U)
@@ -70,13 +51,13 @@ def action_taken(observation: Observation, faced: Tensor) -> Tensor:
     visual = environment.store.gather_views(here, world.neighbour_view[here, slot]).float()
     direction = angle_feature(world.neighbour_heading[here, slot], world.neighbour_elevation[here, slot], 4)
     action = torch.cat(
-        [visual * observation.masks.feature, tiled(rotated(direction, view_heading(faced)))], dim=-1
+        [visual * observation.masks.feature, ext.tiled(rotated(direction, view_heading(faced)))], dim=-1
     )
     return action * (observation.previous >= 0).unsqueeze(-1)
 
 
 @dataclass(frozen=True)
-class FollowerState(State):
+class FollowerState(ext.State):
     """The state of ``FollowerUpdater``; ``hidden`` is h~, ``output`` the h_t that the LSTM carries."""
 
     output: Tensor  # (B, H)
@@ -90,7 +71,7 @@ class FollowerState(State):
         return {"navigator": self.word_attention}
 
 
-class CarryingUpdater(StateUpdater):
+class CarryingUpdater(ext.StateUpdater):
     """h_t = LSTM(what entered, h_{t-1}) is carried; h~_t = tanh(W [sum_l a_l x_l, h_t]) decides."""
 
     def add_layers(self, entered: int, width: int) -> None:
@@ -104,7 +85,7 @@ class CarryingUpdater(StateUpdater):
         """Masks on what enters the LSTM, and on its output."""
         return {"lstm_input": self.entered, "output": self.width}
 
-    def initial_state(self, instructions: Instructions) -> FollowerState:
+    def initial_state(self, instructions: ext.Instructions) -> FollowerState:
         """The summaries of the instruction; nothing is faced yet."""
         hidden = instructions.hidden
         nothing = torch.zeros_like(instructions.context[..., 0])
@@ -112,10 +93,10 @@ class CarryingUpdater(StateUpdater):
         return FollowerState(hidden, hidden, instructions.cell, nothing, faced)
 
     @abstractmethod
-    def entering(self, state: FollowerState, observation: Observation) -> list[Tensor]:
+    def entering(self, state: FollowerState, observation: ext.Observation) -> list[Tensor]:
         """What the LSTM reads beside its state, as (M, W) each."""
 
-    def forward(self, state: FollowerState, observation: Observation) -> FollowerState:
+    def forward(self, state: FollowerState, observation: ext.Observation) -> FollowerState:
         """One update."""
         words, masks = observation.instructions, observation.masks
         entered = torch.cat(self.entering(state, observation), dim=-1) * masks["lstm_input"]
@@ -127,23 +108,19 @@ class CarryingUpdater(StateUpdater):
 
 
 class FollowerUpdater(CarryingUpdater):
-    """Speaker-Follower: h_t = LSTM([u_{t-1}, v_t], h_{t-1}), v_t = attention of h_{t-1} over the 36 views.
-
-    Args:
-        inner: width in which states and views are compared.
-    """
+    """Speaker-Follower: h_t = LSTM([u_{t-1}, v_t], h_{t-1}), v_t = attention of h_{t-1} over the 36 views."""
 
     def __init__(self, visual: int, width: int, inner: int = 256) -> None:
         super().__init__()
         self.view_query = nn.Linear(width, inner)
-        self.view_key = nn.Linear(visual + ANGLE_WIDTH, inner)
-        self.add_layers(2 * (visual + ANGLE_WIDTH), width)
+        self.view_key = nn.Linear(visual + ext.ANGLE_WIDTH, inner)
+        self.add_layers(2 * (visual + ext.ANGLE_WIDTH), width)
 
-    def entering(self, state: FollowerState, observation: Observation) -> list[Tensor]:
+    def entering(self, state: FollowerState, observation: ext.Observation) -> list[Tensor]:
         """The action taken, and the views attended to."""
-        angles = tiled(view_angles(observation.view)).to(observation.panorama)
+        angles = ext.tiled(view_angles(observation.view)).to(observation.panorama)
         views = torch.cat([observation.panorama * observation.masks.feature, angles], dim=-1)  # (M, 36, U)
-        attention = dots(self.view_key(views), self.view_query(state.output)).softmax(dim=-1)
+        attention = ext.dots(self.view_key(views), self.view_query(state.output)).softmax(dim=-1)
         view = torch.bmm(attention.unsqueeze(1), views).squeeze(1)
         return [action_taken(observation, state.faced), view]
 
@@ -173,7 +150,7 @@ class ActionEmbedding(nn.Module):
 
 
 @dataclass(frozen=True)
-class CoGroundedState(State):
+class CoGroundedState(ext.State):
     """The state of ``CoGroundedUpdater``: what it carries, and what the last update attended to."""
 
     cell: Tensor  # (B, H)
@@ -189,7 +166,7 @@ class CoGroundedState(State):
         return {"perception": self.word_attention, "action": self.word_attention}
 
 
-class CoGroundedUpdater(StateUpdater):
+class CoGroundedUpdater(ext.StateUpdater):
     """Self-Monitoring: words and candidates are grounded with h_{t-1}, then the LSTM reads both.
 
     a_l = softmax_l(x_l . W_x h_{t-1}),  x^ = sum_l a_l x_l  (words carry a position code)
@@ -210,9 +187,9 @@ class CoGroundedUpdater(StateUpdater):
         super().__init__()
         self.width = width
         self.raw = raw
-        self.embed = ActionEmbedding(visual + ANGLE_WIDTH, embedded, norm=norm)
+        self.embed = ActionEmbedding(visual + ext.ANGLE_WIDTH, embedded, norm=norm)
         self.embedded = embedded
-        self.seen_width = visual + ANGLE_WIDTH if raw else embedded
+        self.seen_width = visual + ext.ANGLE_WIDTH if raw else embedded
         self.word_query = nn.Linear(width, width, bias=False)
         self.candidate_query = nn.Linear(width, embedded, bias=False)
         self.lstm = nn.LSTMCell(2 * self.seen_width + width, width)
@@ -221,7 +198,7 @@ class CoGroundedUpdater(StateUpdater):
         """A mask on embedded actions, and one on the LSTM's output where it decides (``decision``)."""
         return {"embedded_action": self.embedded}
 
-    def initial_state(self, instructions: Instructions) -> CoGroundedState:
+    def initial_state(self, instructions: ext.Instructions) -> CoGroundedState:
         """The summaries of the instruction; nothing was attended to yet."""
         hidden = instructions.hidden
         return CoGroundedState(
@@ -234,7 +211,7 @@ class CoGroundedUpdater(StateUpdater):
             torch.zeros_like(hidden[:, 0], dtype=torch.long),
         )
 
-    def forward(self, state: CoGroundedState, observation: Observation) -> CoGroundedState:
+    def forward(self, state: CoGroundedState, observation: ext.Observation) -> CoGroundedState:
         """One update."""
         words, masks = observation.instructions, observation.masks
         candidates = observation.environment.candidates(observation.viewpoint, observation.view)
@@ -245,8 +222,8 @@ class CoGroundedUpdater(StateUpdater):
             text = torch.bmm(attention.unsqueeze(1), words.context).squeeze(1)
         actions = candidate_actions(candidates, masks.feature)
         embedded = self.embed(actions) * masks["embedded_action"].unsqueeze(1)
-        weights = masked_softmax(
-            dots(embedded, self.candidate_query(state.hidden)), with_stop_option(candidates.mask)
+        weights = ext.masked_softmax(
+            ext.dots(embedded, self.candidate_query(state.hidden)), with_stop_option(candidates.mask)
         )
         seen = torch.bmm(weights.unsqueeze(1), actions if self.raw else embedded).squeeze(1)
         taken = action_taken(observation, state.faced)
@@ -256,34 +233,24 @@ class CoGroundedUpdater(StateUpdater):
         return CoGroundedState(hidden, cell, state.hidden, text, seen, attention, observation.view)
 
 
-class EmbedsActions(Agent):
+class EmbedsActions(ext.Agent):
     """Mixed into an agent that reads embedded candidates; with the common core it has an ``embed`` itself."""
 
     embed: ActionEmbedding
 
-    def embedded(self, observations: Observations) -> Tensor:
-        """g(u) of candidates and stop; 0 at slots without a candidate, which are most  ->  (X, K + 1, A)"""
-        core, seen, real = self.updater, observations.candidates, observations.candidates.mask
-        embed = core.embed if isinstance(core, CoGroundedUpdater) else self.embed
-        visual, angles = seen.visual[real] * observations.feature_mask, tiled(seen.orientation[real])
-        known = embed(torch.cat([visual, angles], dim=-1))
-        stop = embed(visual.new_zeros(1, 1, embed.linear.in_features))
-        table = known.new_zeros(*real.shape, known.shape[1]).masked_scatter(real.unsqueeze(-1), known)
-        embedded = torch.cat([table, stop.expand(len(table), 1, -1)], dim=1)
-        if isinstance(core, CoGroundedUpdater):
-            embedded = embedded * observations.mask("embedded_action").unsqueeze(1)
-        return embedded
+    def embedded(self, observations: ext.Observations) -> Tensor:
+        """g(u) of candidates and stop  ->  (X, K + 1, A)"""
+        actions = candidate_actions(observations.candidates, observations.feature_mask)
+        core = self.updater if isinstance(self.updater, CoGroundedUpdater) else None
+        embedded: Tensor = (core.embed if core else self.embed)(actions)
+        return embedded * observations.mask("embedded_action").unsqueeze(1) if core else embedded
 
 
 class ProgressMonitor(nn.Module):
     """p = tanh(w [a, m]),  m = sigmoid(W [h, v^]) * tanh(c): how much of the way is done, in (-1, 1).
 
-    The weights a of the words are an input themselves, so the number of words is fixed.
-
-    Args:
-        width: H of the state.
-        seen: width of what was attended to.
-        words: places of the attention; shorter instructions are padded.
+    The weights a of the words are an input themselves, so the number of words is fixed; shorter instructions
+    are padded.
     """
 
     def __init__(self, width: int, seen: int, words: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -131,18 +132,12 @@ class SeenPlaces:
         count = self.viewpoint.shape[1]
         return self.open_ways[0] * count + self.of_way[self.of_way < count]
 
-    def mean(self, ways: Tensor) -> Tensor:
-        """Of all ways that lead to a place; 0 where there is none.  ways: (E, W), open ones  ->  (R, U, W)"""
-        summed = ways.new_zeros(self.viewpoint.numel(), ways.shape[1]).index_add(0, self._places, ways)
-        count = torch.bincount(self._places, minlength=len(summed)).clamp_min(1).to(ways).unsqueeze(1)
-        return (summed / count).view(*self.viewpoint.shape, ways.shape[1])
-
-    def maximum(self, ways: Tensor) -> Tensor:
-        """Of all ways that lead to a place; 0 where there is none.  ways: (E, W), open ones  ->  (R, U, W)"""
+    def pooled(self, ways: Tensor, how: Literal["mean", "amax"]) -> Tensor:
+        """All ways that lead to a place as one; 0 where there is none.  ways: (E, W), open  ->  (R, U, W)"""
         table = ways.new_zeros(self.viewpoint.numel(), ways.shape[1])
         index = self._places.unsqueeze(-1).expand_as(ways)
-        largest = table.scatter_reduce(0, index, ways, "amax", include_self=False)
-        return largest.view(*self.viewpoint.shape, ways.shape[1])
+        one = table.scatter_reduce(0, index, ways, how, include_self=False)
+        return one.view(*self.viewpoint.shape, ways.shape[1])
 
     def per_way(self, values: Tensor) -> Tensor:
         """Values of places, at the ways that lead there.  (R, U)  ->  (R, O), 0 where none leads"""

@@ -28,33 +28,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ANGLE_WIDTH,
-    Agent,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    Explanation,
-    ModelConfig,
-    Observations,
-    RewardConfig,
-    Rollout,
-    RolloutInputs,
-    SpeakerConfig,
-    SpeakerNetwork,
-    Stage,
-    attend_panoramas,
-    dots,
-    evaluating,
-)
-from scenemem.zoo.encoders import spelled, spelling_parts
+import scenemem.extend as ext
+from scenemem.zoo.encoders import usual_parts
 from scenemem.zoo.objectives import views_of_walk
 from scenemem.zoo.panoramic import FollowerState, FollowerUpdater, candidate_actions
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 
 @dataclass(frozen=True)
-class RCMConfig(ModelConfig):
+class RCMConfig(SystemConfig):
     """Settings of RCM."""
 
     follower: bool = False
@@ -66,88 +48,81 @@ class RCMConfig(ModelConfig):
     delta: float = 0.5
     """weight of the matching critic in the reward, 0 ignores it; not known, BabyWalk's"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "action_width")
-        check_least(self, 0, "delta")
 
-
-class RCM(Agent):
+class RCM(ext.Agent):
     """Reasons across words and views, and is judged by a matching critic."""
 
     config: RCMConfig
 
-    def __init__(self, config: RCMConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: RCMConfig, sizes: ext.DataSizes) -> None:
         core = FollowerUpdater(sizes.visual, config.width) if config.follower else None
-        super().__init__(config, sizes, spelling_parts(config, sizes, core))
+        super().__init__(config, sizes, usual_parts(config, sizes, core))
         width = config.width
         self.word_query = nn.Linear(width, width, bias=False)
         self.view_query = nn.Linear(width, sizes.visual, bias=False)
         self.join = nn.Linear(2 * width + sizes.visual, config.action_width)
-        self.of_action = nn.Linear(sizes.visual + ANGLE_WIDTH, config.action_width, bias=False)
-        speaker = SpeakerConfig(config.word_width, config.critic_width, config.dropout)
-        self.matching = SpeakerNetwork(speaker, sizes.words, sizes.visual)
+        self.of_action = nn.Linear(sizes.visual + ext.ANGLE_WIDTH, config.action_width, bias=False)
+        speaker = ext.SpeakerConfig(config.word_width, config.critic_width, config.dropout)
+        self.matching = ext.SpeakerNetwork(speaker, sizes.words, sizes.visual)
 
-    def reason(self, observations: Observations) -> tuple[Tensor, Tensor]:
+    def reason(self, observations: ext.Observations) -> tuple[Tensor, Tensor]:
         """State, the words it attends to and the views these attend to (X, A); weights of the words (X, L)"""
         state, mask = observations.state, observations.feature_mask
         # as published h_t decides, not h~
         hidden = state.output if isinstance(state, FollowerState) else state.hidden
         hidden = hidden * observations.decision_mask
         text, words = observations.instructions.attend(self.word_query(hidden))
-        seen = attend_panoramas(
+        seen = ext.attend_panoramas(
             self.view_query(text) * mask, observations.viewpoint, observations.environment
         )
         return self.join(torch.cat([hidden, text, seen * mask], dim=-1)), words
 
-    def action_logits(self, observations: Observations) -> Tensor:
+    def action_logits(self, observations: ext.Observations) -> Tensor:
         """(X, K + 1)"""
         actions = candidate_actions(observations.candidates, observations.feature_mask)
-        return dots(self.of_action(actions), observations.cached(self.reason)[0])
+        return ext.dots(self.of_action(actions), observations.cached(self.reason)[0])
 
-    def score(self, point: DecisionPoint) -> Tensor:
+    def score(self, point: ext.DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
         return point.per_observation(self.action_logits)
 
-    def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
+    def whole_walk_heads(self, rollout: ext.Rollout, inputs: ext.RolloutInputs) -> dict[str, Tensor]:
         """The verdict of the matching critic on every walk, the same at all its steps."""
-        views, tokens = views_of_walk(inputs.environment, rollout), spelled(inputs.instructions).tokens
+        views, tokens = views_of_walk(inputs.environment, rollout), inputs.instructions.tokens
         read = views, inputs.masks.feature, tokens
-        with torch.no_grad(), evaluating(self.matching):  # nothing is dropped in a verdict
+        with torch.no_grad(), ext.evaluating(self.matching):  # nothing is dropped in a verdict
             intrinsic = self.config.delta * self.matching.likelihood(*read).per_word.exp()
         match, steps = self.matching.likelihood(*read).per_word, rollout.alive.shape[1]
         found = {"match": match, "intrinsic": intrinsic}
         return {name: values.unsqueeze(1).expand(-1, steps) for name, values in found.items()}
 
-    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+    def word_attention(self, observations: ext.Observations) -> dict[str, Tensor]:
         """The words that query the views  ->  name: (X, L)"""
         words = observations.cached(self.reason)[1]
         return {"perception": words, "action": words}
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The words that query the views, and what it still expects to earn."""
-        return Explanation(self.words_at(point), numbers={"expects": self.critic(point.state.hidden)})
+        return ext.Explanation(self.words_at(point), numbers={"expects": self.critic(point.state.hidden)})
 
 
-AGENTS = {"rcm": AgentSpec(RCM, RCMConfig)}
+AGENTS = {"rcm": ext.AgentSpec(RCM, RCMConfig)}
 _SHARED = shared("rcm", RCMConfig, {"a2c": 0.0, "matched_a2c": 1.0, "matching_critic": 1.0})
 ROWS = {
     "rcm": _SHARED,
     "rcm-fidelity": replace(
-        _SHARED, learning=replace(_SHARED.learning, labels="path", reward=RewardConfig(rule="ndtw"))
+        _SHARED, learning=replace(_SHARED.learning, labels="path", reward=ext.RewardConfig(rule="ndtw"))
     ),
 }
-AS_PUBLISHED = {
-    "rcm": published(
-        "rcm",
-        RCMConfig(word_width=300, width=512, feature_dropout=0.0, follower=True, critic_width=512),
-        (
-            Stage("imitation", share=5.0, losses={"student_forcing": 1.0, "matching_critic": 1.0}),
-            Stage("reinforcement", share=2.0, losses={"matched_a2c": 1.0}),
-        ),
-        iterations=70_000,
-        word_vectors=True,
-        reward=RewardConfig(quantised=False, success=1.0, failure=0.0, discount=0.95),
+AS_PUBLISHED = published(
+    "rcm",
+    RCMConfig(word_width=300, width=512, feature_dropout=0.0, follower=True, critic_width=512),
+    (
+        ext.Stage("imitation", share=5.0, losses={"student_forcing": 1.0, "matching_critic": 1.0}),
+        ext.Stage("reinforcement", share=2.0, losses={"matched_a2c": 1.0}),
     ),
-}
+    iterations=70_000,
+    word_vectors=True,
+    reward=ext.RewardConfig(quantised=False, success=1.0, failure=0.0, discount=0.95),
+)
 R4R_LABELS = {"rcm": "goal"}

@@ -10,51 +10,46 @@ what decides is dropped once more than in most releases (``decision``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
-from scenemem.extend import (
-    PRESETS,
-    DataConfig,
-    LearningConfig,
-    ModelConfig,
-    Preset,
-    SettingError,
-    Stage,
-    WalkConfig,
-)
+import scenemem.extend as ext
 
-SEARCH_WALK = WalkConfig(max_decisions=40, max_steps=600)
+SEARCH_WALK = ext.WalkConfig(max_decisions=40, max_steps=600)
 """How far a long search may walk back and forth."""
+STUDENT = {"student_forcing": 1.0}
 
 
-def check_least(config: ModelConfig, least: int, *names: str) -> None:
-    """Refuse settings that are less than they may be."""
-    for name in names:
-        if getattr(config, name) < least:
-            raise SettingError(f"{name} must be {least} or more, got {getattr(config, name)}")
+@dataclass(frozen=True)
+class SystemConfig(ext.ModelConfig):
+    """Settings of a system: whole numbers are 1 or more, unless they ``may_be_0``, others 0 or more."""
+
+    may_be_0: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for item in fields(self):
+            value = getattr(self, item.name)
+            least = 0 if isinstance(value, float) or item.name in self.may_be_0 else 1
+            if not isinstance(value, (bool, str)) and value < least:
+                raise ext.SettingError(f"{item.name} must be {least} or more, got {value}")
 
 
 def shared(
     agent: str,
-    config: type[ModelConfig],
+    config: type[ext.ModelConfig],
     losses: Mapping[str, float] | None = None,
     *,
-    walk: WalkConfig | None = None,
+    walk: ext.WalkConfig | None = None,
     learning: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> Preset[Any]:
-    """A system on the recipe of ``basic``.
+) -> ext.Preset[Any]:
+    """A system on the recipe of ``basic``, with further losses and settings beside those of ``ModelConfig``.
 
-    Args:
-        agent: its name.
-        config: its settings, those of ``ModelConfig`` being basic's.
-        losses: further losses with their weights.
-        walk: how long it may walk when it is evaluated; as long as basic by default.
-        learning: other settings of ``LearningConfig``.
-        **settings: that it has beside those of ``ModelConfig``.
+    Without ``walk`` it walks as long as basic when it is evaluated; ``learning`` are settings of
+    ``LearningConfig``.
     """
-    base = PRESETS["basic"]
+    base = ext.PRESETS["basic"]
     (stage,) = base.learning.stages
     names = ("word_width", "width", "dropout", "feature_dropout")
     model = config(**{name: getattr(base.model, name) for name in names}, **settings)
@@ -65,31 +60,25 @@ def shared(
 
 def published(
     agent: str,
-    model: ModelConfig,
-    stages: tuple[Stage, ...],
+    model: ext.ModelConfig,
+    stages: Mapping[str, float] | tuple[ext.Stage, ...],
     *,
-    walk: WalkConfig | None = None,
+    decisions: int = 10,
+    steps: int | None = None,
+    walk: ext.WalkConfig | None = None,
     word_vectors: bool = False,
     **learning: Any,
-) -> Preset[Any]:
-    """A system with its own numbers.
+) -> dict[str, ext.Preset[Any]]:
+    """A system with its own numbers, by its name.
 
-    Args:
-        agent: its name.
-        model: its settings.
-        stages: its losses.
-        walk: how long it may walk when it is evaluated; 10 decisions by default.
-        word_vectors: words begin with GloVe.
-        **learning: other settings of ``LearningConfig``; walks to learn from are as long as evaluated ones.
+    Walks, also those to learn from, have so many ``decisions`` and one step more unless given; ``walk`` is
+    another one to evaluate with. A single stage is its losses. With ``word_vectors`` words begin with GloVe,
+    and ``learning`` are settings of ``LearningConfig``.
     """
-    walk = walk or WalkConfig(max_decisions=10, max_steps=11)
-    course = {
-        "batch": 64,
-        "learning_rate": 1e-4,
-        "weight_decay": 0.0,
-        "max_decisions": walk.max_decisions,
-        "max_steps": walk.max_steps,
-        **learning,
-    }
-    data = DataConfig(word_vectors=word_vectors)
-    return Preset(agent, model, walk=walk, data=data, learning=LearningConfig(stages=stages, **course))
+    steps = steps or decisions + 1
+    course = {"batch": 64, "learning_rate": 1e-4, "weight_decay": 0.0, **learning}
+    course |= {"max_decisions": decisions, "max_steps": steps}
+    course["stages"] = stages if isinstance(stages, tuple) else (ext.Stage(losses=dict(stages)),)
+    walk = walk or ext.WalkConfig(max_decisions=decisions, max_steps=steps)
+    data = ext.DataConfig(word_vectors=word_vectors)
+    return {agent: ext.Preset(agent, model, walk, data, ext.LearningConfig(**course))}

@@ -22,23 +22,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    NONE,
-    ActionSpace,
-    AgentSpec,
-    DataSizes,
-    Decide,
-    DecisionPoint,
-    DecisionRequest,
-    Explanation,
-    Limit,
-    MemoryActions,
-    Pose,
-    Stage,
-    WalkOptions,
-    World,
-    dots,
-)
+import scenemem.extend as ext
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig
 
@@ -54,20 +38,16 @@ class RegretfulConfig(SelfMonitoringConfig):
     """when evaluated, after steps from A to B and back to A the next step may not lead to B"""
 
 
-class RememberingActions(MemoryActions):
-    """The neighbours of here, or stop, with a memory of all places visited; these may be chosen again.
+class RememberingActions(ext.MemoryActions):
+    """The neighbours of here, or stop, with a memory of all places visited; these may be chosen again."""
 
-    Args:
-        block: after steps from A to B and back to A the next step may not lead to B.
-    """
-
-    def __init__(self, world: World, episodes: int, max_decisions: Limit, *, block: bool) -> None:
-        super().__init__(world, episodes, max_decisions, WalkOptions(allow_revisits=True))
+    def __init__(self, world: ext.World, episodes: int, max_decisions: ext.Limit, *, block: bool) -> None:
+        super().__init__(world, episodes, max_decisions, ext.WalkOptions(allow_revisits=True))
         self._block = block
         # (B, 2) the last two places, the newest last
-        self._came_from = torch.full((episodes, 2), NONE, device=world.device)
+        self._came_from = torch.full((episodes, 2), ext.NONE, device=world.device)
 
-    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
+    def choose(self, pose: ext.Pose, action: Tensor, episodes: Tensor, decide: ext.Decide) -> Tensor:
         """Every episode chooses a neighbour or stops."""
         self.decisions_left[episodes] -= 1
         action = self.choose_neighbour(pose, action, episodes, decide)
@@ -75,13 +55,13 @@ class RememberingActions(MemoryActions):
         self._came_from[episodes] = torch.stack([self._came_from[episodes, 1], here], dim=1)
         return action
 
-    def neighbours(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+    def neighbours(self, pose: ext.Pose, episodes: Tensor) -> ext.DecisionRequest:
         """Options: the neighbours that may be stepped to, or stop."""
         request = super().neighbours(pose, episodes)
         if not self._block:
             return request
         before, last = self._came_from[episodes].unbind(1)
-        back = ((before == pose.viewpoint[episodes]) & (last != NONE)).unsqueeze(1)
+        back = ((before == pose.viewpoint[episodes]) & (last != ext.NONE)).unsqueeze(1)
         return replace(request, options=request.options & ~(back & (request.viewpoint == last.unsqueeze(1))))
 
 
@@ -100,28 +80,32 @@ class Regretful(SelfMonitoring):
 
     config: RegretfulConfig
 
-    def __init__(self, config: RegretfulConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: RegretfulConfig, sizes: ext.DataSizes) -> None:
         super().__init__(config, sizes)
         self.regret = nn.Linear(1, 2)
         self.move = nn.Linear(config.action_width, config.action_width + MARKS, bias=False)
 
     def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
+        self, world: ext.World, episodes: int, max_decisions: ext.Limit, *, learning: bool = False
+    ) -> ext.ActionSpace:
         """The neighbours of here, or stop, with a memory of the progress made at places."""
         return RememberingActions(world, episodes, max_decisions, block=self.config.block and not learning)
 
-    def look_back(self, point: DecisionPoint) -> Regret:
+    def node_features(self, observations: ext.Observations) -> dict[str, Tensor]:
+        """The progress is remembered at every place  ->  (X, 1)"""
+        return {"progress": observations.cached(self.progress).detach().unsqueeze(-1)}
+
+    def look_back(self, point: ext.DecisionPoint) -> Regret:
         """The progress now, one step before, and at every candidate."""
         graph, seen = point.memory(), point.observations
         world, rows = seen.environment.world, torch.arange(len(point.row), device=point.row.device)
         remembered = graph.column("progress").squeeze(-1)  # (R, N)
         previous = seen.previous[point.row]
-        at_previous = (graph.viewpoint == previous.unsqueeze(1)) & (previous != NONE).unsqueeze(1)
+        at_previous = (graph.viewpoint == previous.unsqueeze(1)) & (previous != ext.NONE).unsqueeze(1)
         places = world.neighbour[point.viewpoint]  # (R, K)
-        visited = (places.unsqueeze(2) == graph.viewpoint.unsqueeze(1)) & (places != NONE).unsqueeze(2)
+        visited = (places.unsqueeze(2) == graph.viewpoint.unsqueeze(1)) & (places != ext.NONE).unsqueeze(2)
         marks = torch.where(visited.any(dim=2), (visited * remembered.unsqueeze(1)).sum(dim=2), 1.0)
-        leads_back = (places == previous.unsqueeze(1)) & (previous != NONE).unsqueeze(1)
+        leads_back = (places == previous.unsqueeze(1)) & (previous != ext.NONE).unsqueeze(1)
         stop = places.shape[1]
         return Regret(
             progress=remembered[rows, graph.here],
@@ -135,7 +119,7 @@ class Regretful(SelfMonitoring):
         weights: Tensor = self.regret((regret.progress - regret.before).unsqueeze(-1))
         return weights.softmax(dim=-1)
 
-    def score(self, point: DecisionPoint) -> Tensor:
+    def score(self, point: ext.DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
         regret = self.look_back(point)
         rows = torch.arange(len(point.row), device=point.row.device)
@@ -145,24 +129,21 @@ class Regretful(SelfMonitoring):
         of_action, of_marks = self.move(move).split([embedded.shape[-1], MARKS], dim=-1)
         difference = regret.progress.unsqueeze(1) - regret.marks
         # the difference stands 32 times beside g(u): one product with the summed columns
-        logits: Tensor = dots(embedded, of_action) + difference * of_marks.sum(dim=-1, keepdim=True)
+        logits: Tensor = ext.dots(embedded, of_action) + difference * of_marks.sum(dim=-1, keepdim=True)
         return logits
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The grounded words, the progress, and how much it regrets the last step."""
         shown = super().explain(point)
         regret = self.weights(self.look_back(point))[:, 0]
-        return Explanation(shown.words, numbers={**shown.numbers, "regret": regret})
+        return ext.Explanation(shown.words, numbers={**shown.numbers, "regret": regret})
 
 
-AGENTS = {"regretful": AgentSpec(Regretful, RegretfulConfig)}
+AGENTS = {"regretful": ext.AgentSpec(Regretful, RegretfulConfig)}
 ROWS = {"regretful": shared("regretful", RegretfulConfig, {"progress_metres": 0.5})}
-_OWN = {"student_forcing": 0.5, "progress_metres": 0.5, "negative_entropy": 0.01}
-AS_PUBLISHED = {
-    "regretful": published(
-        "regretful",
-        RegretfulConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
-        (Stage("student", losses=_OWN),),
-        iterations=60_000,
-    ),
-}
+AS_PUBLISHED = published(
+    "regretful",
+    RegretfulConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
+    {"student_forcing": 0.5, "progress_metres": 0.5, "negative_entropy": 0.01},
+    iterations=60_000,
+)

@@ -81,22 +81,32 @@ class RouteCandidates:
 class RerankingAgent:
     """A trained agent that answers with the best of several walks.
 
-    It looks at more of the building than an agent that walks once, which its results state.
-
-    Args:
-        agent: the agent that walks.
-        scorer: scores the routes, from the same features.
-        config: how many walks, and what counts.
+    It looks at more of the building than an agent that walks once, which its results state; it keeps how far
+    all candidates went. The scorer reads the same features.
     """
 
     def __init__(self, agent: TrainedAgent, scorer: RouteScorer, config: Reranking) -> None:
         self.agent = agent
         self.scorer = scorer
         self.config = config
+        self._metres: list[Tensor] = []
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
         """Walk the episodes."""
-        return self.candidates(episodes).best(self.config.weight)
+        candidates = self.candidates(episodes)
+        metres = path_length(self.agent.environment.world, candidates.rollout.walked)
+        self._metres.append(metres.view_as(candidates.score).sum(dim=0))
+        return candidates.best(self.config.weight)
+
+    def spl(self, walks: Walks, world: World) -> Tensor:
+        """(N,) success, weighted by shortest distance / everything walked; goals must be known"""
+        shortest = world.geodesic(walks.episodes.start, walks.episodes.goal)
+        return length_weighted(walks.measured(world).sr, shortest, self.metres)
+
+    @property
+    def metres(self) -> Tensor:
+        """(N,) length of all candidates together, of all episodes walked so far"""
+        return torch.cat(self._metres)
 
     @torch.no_grad()
     def candidates(self, episodes: EpisodeSet) -> RouteCandidates:
@@ -166,11 +176,6 @@ class PragmaticSearch(TrainedAgent):
 
     n is every place the search has visited, S the score of the route that led there, F the agent's own score
     of ending there; deviations are those of one search. Its walks hold every metre of the search.
-
-    Args:
-        agent: one that ``searches``.
-        scorer: scores the routes, from the same features.
-        weight: w, in [0, 1].
     """
 
     def __init__(self, agent: TrainedAgent, scorer: RouteScorer, weight: float) -> None:
@@ -238,28 +243,3 @@ def without_detours(walked: Tensor) -> Tensor:
         here = torch.where(columns[-1] == NONE, here, last[episode, here.clamp_max(steps - 1)] + 1)
     route = torch.stack(columns, dim=1)
     return route[:, : int((route != NONE).sum(dim=1).max())]
-
-
-class CandidateWalker:
-    """Walks the best of several candidates, and keeps how far all of them went."""
-
-    def __init__(self, agent: RerankingAgent) -> None:
-        self.agent = agent
-        self._metres: list[Tensor] = []
-
-    def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Walk the episodes."""
-        candidates = self.agent.candidates(episodes)
-        metres = path_length(self.agent.agent.environment.world, candidates.rollout.walked)
-        self._metres.append(metres.view_as(candidates.score).sum(dim=0))
-        return candidates.best(self.agent.config.weight)
-
-    @property
-    def metres(self) -> Tensor:
-        """(N,) length of all candidates together, of all episodes so far"""
-        return torch.cat(self._metres)
-
-    def spl(self, walks: Walks, world: World) -> Tensor:
-        """(N,) success, weighted by shortest distance / everything walked; goals must be known"""
-        shortest = world.geodesic(walks.episodes.start, walks.episodes.goal)
-        return length_weighted(walks.measured(world).sr, shortest, self.metres)

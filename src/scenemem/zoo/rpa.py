@@ -28,21 +28,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from scenemem.extend import (
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    DecisionType,
-    Explanation,
-    Observations,
-    RewardConfig,
-    Rollout,
-    RolloutInputs,
-    Stage,
-    WalkConfig,
-)
+import scenemem.extend as ext
 from scenemem.zoo.low_level import LOW_LEVEL
-from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.student_forcing import ACTIONS, TURNS, LowLevelAgent, LowLevelConfig
 
 
@@ -58,10 +46,6 @@ class RPAConfig(LowLevelConfig):
     """width of the environment model and of a look-ahead"""
     squash: bool = False
     """imagined views lie between 0 and 1, as those of the paper's features"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "look_aheads", "imagined_steps", "action_width")
 
 
 class EnvironmentModel(nn.Module):
@@ -96,7 +80,7 @@ class RPA(LowLevelAgent):
 
     config: RPAConfig
 
-    def __init__(self, config: RPAConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: RPAConfig, sizes: ext.DataSizes) -> None:
         super().__init__(config, sizes)
         width, inner = config.width, config.action_width
         self.model = EnvironmentModel(sizes.visual, config.embedded_action, inner, squash=config.squash)
@@ -106,7 +90,7 @@ class RPA(LowLevelAgent):
             nn.Linear(joined, width), nn.ReLU(), nn.Linear(width, ACTIONS)
         )
 
-    def imagine(self, observations: Observations) -> Tensor:
+    def imagine(self, observations: ext.Observations) -> Tensor:
         """The look-aheads of every observation  ->  (X, J * W)"""
         hidden = observations.state.hidden * observations.decision_mask
         frozen = {name: weight.detach() for name, weight in self.model.named_parameters()}
@@ -123,17 +107,17 @@ class RPA(LowLevelAgent):
             found.append(state[0])
         return torch.cat(found, dim=-1)
 
-    def view_ahead(self, observations: Observations) -> Tensor:
+    def view_ahead(self, observations: ext.Observations) -> Tensor:
         """(X, D)"""
         store = observations.environment.store
         return store.gather_views(observations.viewpoint, observations.view) * observations.feature_mask
 
-    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+    def score(self, point: ext.DecisionPoint) -> dict[ext.DecisionType, Tensor]:
         """Low-level decisions: (R, 6)"""
         hidden = point.state.hidden * point.mask("decision")
         return {LOW_LEVEL: self.act(torch.cat([hidden, point.per_observation(self.imagine)], dim=-1))}
 
-    def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
+    def whole_walk_heads(self, rollout: ext.Rollout, inputs: ext.RolloutInputs) -> dict[str, Tensor]:
         """The error of the environment model at every step that led on, 0 elsewhere."""
         table, mask, environment = rollout.decisions[LOW_LEVEL], inputs.masks.feature, inputs.environment
         later = (table.step + 1).clamp_max(rollout.alive.shape[1] - 1)
@@ -149,30 +133,28 @@ class RPA(LowLevelAgent):
         at_step = error.new_zeros(rollout.alive.shape).index_put((table.episode, table.step), error * went_on)
         return {"model_error": at_step}
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The words, and the reward that the environment model expects of a step forward."""
         observations = point.observations
         forward = torch.eye(ACTIONS, device=point.row.device)[4].expand(len(observations.view), -1)
         _, reward = self.model(self.view_ahead(observations), forward)
         shown = super().explain(point)
-        return Explanation(shown.words, numbers={"forward earns": reward[point.row, 0]})
+        return ext.Explanation(shown.words, numbers={"forward earns": reward[point.row, 0]})
 
 
-AGENTS = {"rpa": AgentSpec(RPA, RPAConfig)}
+AGENTS = {"rpa": ext.AgentSpec(RPA, RPAConfig)}
 ROWS = {"rpa": shared("rpa", RPAConfig, {"environment_model": 1.0}, **TURNS)}
-AS_PUBLISHED = {
-    "rpa": published(
-        "rpa",
-        RPAConfig(width=512, feature_dropout=0.0, published_core=True, action_width=512, squash=True),
-        (
-            Stage("environment", share=1.0, losses={"student_forcing": 1.0, "environment_model": 1.0}),
-            Stage("policy", share=3.0, losses={"student_forcing": 1.0, "a2c": 1.0}),
-        ),
-        walk=WalkConfig(max_decisions=20, max_steps=21),
-        batch=100,
-        iterations=20_000,
-        labels="low_level",
-        reward=RewardConfig(quantised=False, success=2.0, discount=0.95),
+AS_PUBLISHED = published(
+    "rpa",
+    RPAConfig(width=512, feature_dropout=0.0, published_core=True, action_width=512, squash=True),
+    (
+        ext.Stage("environment", share=1.0, losses={"student_forcing": 1.0, "environment_model": 1.0}),
+        ext.Stage("policy", share=3.0, losses={"student_forcing": 1.0, "a2c": 1.0}),
     ),
-}
+    decisions=20,
+    batch=100,
+    iterations=20_000,
+    labels="low_level",
+    reward=ext.RewardConfig(quantised=False, success=2.0, discount=0.95),
+)
 R4R_LABELS = {"rpa": "low_level_path"}

@@ -1,4 +1,4 @@
-"""Self-Monitoring (Ma 2019 ICLR): co-grounding, a progress monitor, and progress inference.
+"""Self-Monitoring (Ma 2019 ICLR): co-grounding and a progress monitor.
 
 Words and candidates are grounded with the same state, and both groundings decide:
 
@@ -13,9 +13,8 @@ The monitor reads how the words were attended to and estimates how much of the w
 As published the groundings use h_{t-1} and are read by the LSTM itself (``co_grounded``). On the common core
 they are computed from its state h, and c_t is a layer of it. Read in the released code, which weighs the
 first decision twice and whose monitor and position code count words from the last one; here all decisions
-weigh the same, and words count from the first. Progress inference (``inference="progress"``) steps into the
-likeliest neighbours, and back unless the monitor rose; the release leaves out most of these steps, here all
-are walked.
+weigh the same, and words count from the first. Walks are greedy: progress inference, which steps into the
+likeliest neighbours, and back unless the monitor rose, is not built.
 
 Shape letters: X observations, R decision steps, K candidate slots, A width of an embedded action, H state
 width, L words.
@@ -24,26 +23,11 @@ width, L words.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ANGLE_WIDTH,
-    ActionSpace,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    Explanation,
-    Limit,
-    ModelConfig,
-    Observations,
-    Stage,
-    World,
-    dots,
-    masked_softmax,
-)
+import scenemem.extend as ext
 from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.panoramic import (
     ActionEmbedding,
@@ -53,12 +37,11 @@ from scenemem.zoo.panoramic import (
     ProgressMonitor,
     with_stop_option,
 )
-from scenemem.zoo.recipes import check_least, published, shared
-from scenemem.zoo.search import AcceptActions
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 
 @dataclass(frozen=True)
-class SelfMonitoringConfig(ModelConfig):
+class SelfMonitoringConfig(SystemConfig):
     """Settings of Self-Monitoring."""
 
     co_grounded: bool = False
@@ -67,14 +50,6 @@ class SelfMonitoringConfig(ModelConfig):
     """width A of an embedded action"""
     monitor_words: int = 160
     """places of the attention the monitor reads; as many as an instruction may have words"""
-    inference: Literal["greedy", "progress"] = "greedy"
-    """how it walks when evaluated: take the likeliest neighbour, or go back where progress did not rise"""
-    tries: int = 5
-    """neighbours that progress inference tries before it takes the best of them"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "action_width", "monitor_words", "tries")
 
 
 class SelfMonitoring(EmbedsActions):
@@ -83,7 +58,7 @@ class SelfMonitoring(EmbedsActions):
     config: SelfMonitoringConfig
     raw = False  # the published core in the form of Tactical Rewind
 
-    def __init__(self, config: SelfMonitoringConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: SelfMonitoringConfig, sizes: ext.DataSizes) -> None:
         width, inner = config.width, config.action_width
         parts, seen = None, inner
         if config.co_grounded:
@@ -93,12 +68,12 @@ class SelfMonitoring(EmbedsActions):
         self.score_query = nn.Linear(2 * width, inner, bias=False)
         self.monitor = ProgressMonitor(width, seen, config.monitor_words)
         if not config.co_grounded:
-            self.embed = ActionEmbedding(sizes.visual + ANGLE_WIDTH, inner)
+            self.embed = ActionEmbedding(sizes.visual + ext.ANGLE_WIDTH, inner)
             self.word_query = nn.Linear(width, width, bias=False)
             self.candidate_query = nn.Linear(width, inner, bias=False)
             self.memory = nn.Linear(width, width)
 
-    def ground(self, observations: Observations) -> CoGroundedState:
+    def ground(self, observations: ext.Observations) -> CoGroundedState:
         """The co-grounding of every observation; with the published core the state has it already."""
         state = observations.state
         if isinstance(state, CoGroundedState):
@@ -107,66 +82,52 @@ class SelfMonitoring(EmbedsActions):
         text, attention = observations.instructions.attend(self.word_query(hidden))
         embedded = observations.cached(self.embedded)
         options = with_stop_option(observations.candidates.mask)
-        weights = masked_softmax(dots(embedded, self.candidate_query(hidden)), options)
+        weights = ext.masked_softmax(ext.dots(embedded, self.candidate_query(hidden)), options)
         seen = torch.bmm(weights.unsqueeze(1), embedded).squeeze(1)
         cell = self.memory(hidden)
         return CoGroundedState(hidden, cell, hidden, text, seen, attention, observations.view)
 
-    def progress(self, observations: Observations) -> Tensor:
+    def progress(self, observations: ext.Observations) -> Tensor:
         """The monitor's p of every observation  ->  (X,)"""
         found = observations.cached(self.ground)
         progress: Tensor = self.monitor(found.word_attention, found.before, found.seen, found.cell)
         return progress
 
-    def query(self, observations: Observations) -> Tensor:
+    def query(self, observations: ext.Observations) -> Tensor:
         """W_a [x^, h_t]  ->  (X, A)"""
         hidden = observations.state.hidden * observations.decision_mask
         query: Tensor = self.score_query(torch.cat([observations.cached(self.ground).text, hidden], dim=-1))
         return query
 
-    def action_logits(self, observations: Observations) -> Tensor:
+    def action_logits(self, observations: ext.Observations) -> Tensor:
         """(X, K + 1)"""
-        return dots(observations.cached(self.embedded), observations.cached(self.query))
+        return ext.dots(observations.cached(self.embedded), observations.cached(self.query))
 
-    def score(self, point: DecisionPoint) -> Tensor:
+    def score(self, point: ext.DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
         return point.per_observation(self.action_logits)
 
-    def heads(self, observations: Observations) -> dict[str, Tensor]:
+    def heads(self, observations: ext.Observations) -> dict[str, Tensor]:
         """The critic's value, and the progress: (X,) each"""
         return {**super().heads(observations), "progress": observations.cached(self.progress)}
 
-    def node_features(self, observations: Observations) -> dict[str, Tensor]:
-        """The progress is remembered at every place, for searches  ->  (X, 1)"""
-        return {"progress": observations.cached(self.progress).detach().unsqueeze(-1)}
-
-    def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
-        """The neighbours of here, or stop; with progress inference they are tried one after the other."""
-        if self.config.inference == "greedy" or learning:
-            return super().action_space(world, episodes, max_decisions, learning=learning)
-        return AcceptActions(world, episodes, max_decisions, tries=self.config.tries)
-
-    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+    def word_attention(self, observations: ext.Observations) -> dict[str, Tensor]:
         """The textual grounding, for things and directions alike  ->  name: (X, L)"""
         attention = observations.cached(self.ground).word_attention
         return {"perception": attention, "action": attention}
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The grounded words, and the progress."""
         progress = point.observations.cached(self.progress)[point.row]
-        return Explanation(self.words_at(point), numbers={"progress": progress})
+        return ext.Explanation(self.words_at(point), numbers={"progress": progress})
 
 
-AGENTS = {"self-monitoring": AgentSpec(SelfMonitoring, SelfMonitoringConfig)}
+AGENTS = {"self-monitoring": ext.AgentSpec(SelfMonitoring, SelfMonitoringConfig)}
 ROWS = {"self-monitoring": shared("self-monitoring", SelfMonitoringConfig, {"progress_metres": 0.5})}
-AS_PUBLISHED = {
-    "self-monitoring": published(
-        "self-monitoring",
-        SelfMonitoringConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
-        (Stage("student", losses={"student_forcing": 0.5, "progress_metres": 0.5}),),
-        iterations=60_000,
-    ),
-}
+AS_PUBLISHED = published(
+    "self-monitoring",
+    SelfMonitoringConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
+    {"student_forcing": 0.5, "progress_metres": 0.5},
+    iterations=60_000,
+)
 """Without augmentation, which the paper adds by pre-training on described paths."""

@@ -30,27 +30,17 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ANGLE_WIDTH,
-    Agent,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    Explanation,
-    ModelConfig,
-    Observations,
-    Stage,
-)
+import scenemem.extend as ext
 from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.panoramic import FollowerUpdater, candidate_actions, navigator_words
-from scenemem.zoo.recipes import SEARCH_WALK, check_least, published, shared
+from scenemem.zoo.recipes import SEARCH_WALK, STUDENT, SystemConfig, published, shared
 from scenemem.zoo.search import SearchConfig, SearchMixin
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class FollowerConfig(ModelConfig, SearchConfig):
+class FollowerConfig(SystemConfig, SearchConfig):
     """Settings of Speaker-Follower."""
 
     follower: bool = False
@@ -58,43 +48,39 @@ class FollowerConfig(ModelConfig, SearchConfig):
     action_width: int = 256
     """width in which state and candidates are multiplied"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, 1, "action_width")
 
-
-class LocalFollower(Agent):
+class LocalFollower(ext.Agent):
     """Scores candidates by products with the state."""
 
     config: FollowerConfig
 
-    def __init__(self, config: FollowerConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: FollowerConfig, sizes: ext.DataSizes) -> None:
         parts = None
         if config.follower:
             core = FollowerUpdater(sizes.visual, config.width, config.action_width)
             parts = one_way_parts(config, sizes, core)
         super().__init__(config, sizes, parts)
         self.of_state = nn.Linear(config.width, config.action_width)
-        self.of_action = nn.Linear(sizes.visual + ANGLE_WIDTH, config.action_width)
+        self.of_action = nn.Linear(sizes.visual + ext.ANGLE_WIDTH, config.action_width)
         # what is added to all options alike changes nothing
         self.weigh = nn.Linear(config.action_width, 1, bias=False)
         if not config.follower:
             nn.init.ones_(self.weigh.weight)
 
-    def action_logits(self, observations: Observations) -> Tensor:
+    def action_logits(self, observations: ext.Observations) -> Tensor:
         """(X, K + 1)"""
         actions = candidate_actions(observations.candidates, observations.feature_mask)
         state = self.of_state(observations.state.hidden * observations.decision_mask)
         logits: Tensor = self.weigh(self.of_action(actions) * state.unsqueeze(1))
         return logits.squeeze(-1)
 
-    def score(self, point: DecisionPoint) -> Tensor:
+    def score(self, point: ext.DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
         return point.per_observation(self.action_logits)
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The words the recurrent core attends to."""
-        return Explanation(navigator_words(self, point))
+        return ext.Explanation(navigator_words(self, point))
 
 
 class SpeakerFollower(SearchMixin, LocalFollower):  # type: ignore[misc]  # scores more than actions
@@ -113,25 +99,22 @@ def chosen_route(walk: Sequence[T]) -> list[T]:
     return route[::-1]
 
 
-AGENTS = {"speaker-follower": AgentSpec(SpeakerFollower, FollowerConfig)}
-_STUDENT = {"student_forcing": 1.0}
+AGENTS = {"speaker-follower": ext.AgentSpec(SpeakerFollower, FollowerConfig)}
 _SEARCH: dict[str, Any] = {"search": "long", "priority": "log_probabilities"}
 ROWS = {
     "speaker-follower": shared("speaker-follower", FollowerConfig),
     "speaker-follower-search": shared("speaker-follower", FollowerConfig, walk=SEARCH_WALK, **_SEARCH),
 }
-AS_PUBLISHED = {
-    "speaker-follower": published(
-        "speaker-follower",
-        FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
-        (
-            Stage("described", share=5.0, losses=_STUDENT, augmented=_STUDENT),
-            Stage("fine-tuning", share=2.0, losses=_STUDENT),
-        ),
-        iterations=70_000,
-        word_vectors=True,
-        batch=100,
-        weight_decay=5e-4,
+AS_PUBLISHED = published(
+    "speaker-follower",
+    FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
+    (
+        ext.Stage("described", share=5.0, losses=STUDENT, augmented=STUDENT),
+        ext.Stage("fine-tuning", share=2.0, losses=STUDENT),
     ),
-}
+    iterations=70_000,
+    word_vectors=True,
+    batch=100,
+    weight_decay=5e-4,
+)
 AS_RELEASED = {"speaker-follower-search": chosen_route}

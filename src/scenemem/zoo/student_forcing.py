@@ -24,31 +24,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scenemem.extend import (
-    ActionSpace,
-    Agent,
-    AgentSpec,
-    DataSizes,
-    DecisionPoint,
-    DecisionType,
-    Explanation,
-    Limit,
-    ModelConfig,
-    Observation,
-    Stage,
-    WalkConfig,
-    World,
-    lstm_modules,
-)
+import scenemem.extend as ext
 from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.low_level import LOW_LEVEL, LowLevelActions, action_between
 from scenemem.zoo.panoramic import CarryingUpdater, FollowerState, navigator_words
-from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.recipes import SystemConfig, published, shared
 
 ACTIONS = 6
 START = 6
 """Embedded beside the six actions, the last of which stands for nothing done."""
-WALK = WalkConfig(max_decisions=40, max_steps=41)
+WALK = ext.WalkConfig(max_decisions=40, max_steps=41)
 TURNS: dict[str, Any] = {
     "walk": WALK,
     "learning": {"labels": "low_level", "max_decisions": 24, "max_steps": 25},
@@ -57,7 +42,7 @@ TURNS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class LowLevelConfig(ModelConfig):
+class LowLevelConfig(SystemConfig):
     """Settings of low-level agents."""
 
     published_core: bool = False
@@ -74,7 +59,7 @@ class ViewAheadUpdater(CarryingUpdater):
         self.action = nn.Embedding(ACTIONS + 1, embedded)
         self.add_layers(embedded + visual, width)
 
-    def entering(self, state: FollowerState, observation: Observation) -> list[Tensor]:
+    def entering(self, state: FollowerState, observation: ext.Observation) -> list[Tensor]:
         """The action taken, and the view ahead."""
         view, rows = observation.view, torch.arange(len(observation.view), device=observation.view.device)
         taken = action_between(state.faced, view, observation.viewpoint != observation.previous)
@@ -82,49 +67,47 @@ class ViewAheadUpdater(CarryingUpdater):
         return [self.action(taken), observation.panorama[rows, view] * observation.masks.feature]
 
 
-class LowLevelAgent(Agent):
+class LowLevelAgent(ext.Agent):
     """Scores the six low-level actions."""
 
     config: LowLevelConfig
     follows_reference = False
 
-    def __init__(self, config: LowLevelConfig, sizes: DataSizes) -> None:
+    def __init__(self, config: LowLevelConfig, sizes: ext.DataSizes) -> None:
         if config.published_core:
             core = ViewAheadUpdater(sizes.visual, config.width, config.embedded_action)
             parts = one_way_parts(config, sizes, core)
         else:
-            parts = lstm_modules(replace(config, panorama=False), sizes)
+            parts = ext.lstm_modules(replace(config, panorama=False), sizes)
         super().__init__(config, sizes, parts)
         self.act = nn.Linear(config.width, ACTIONS)
 
     def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
+        self, world: ext.World, episodes: int, max_decisions: ext.Limit, *, learning: bool = False
+    ) -> ext.ActionSpace:
         """Turn, tilt, step forward, or stop."""
         del learning
         return LowLevelActions(world, episodes, max_decisions)
 
-    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+    def score(self, point: ext.DecisionPoint) -> dict[ext.DecisionType, Tensor]:
         """Low-level decisions: (R, 6)"""
         return {LOW_LEVEL: self.act(point.state.hidden * point.mask("decision"))}
 
-    def explain(self, point: DecisionPoint) -> Explanation:
+    def explain(self, point: ext.DecisionPoint) -> ext.Explanation:
         """The words the recurrent core attends to."""
-        return Explanation(navigator_words(self, point))
+        return ext.Explanation(navigator_words(self, point))
 
 
-AGENTS = {"student-forcing": AgentSpec(LowLevelAgent, LowLevelConfig)}
+AGENTS = {"student-forcing": ext.AgentSpec(LowLevelAgent, LowLevelConfig)}
 ROWS = {"student-forcing": shared("student-forcing", LowLevelConfig, **TURNS)}
-AS_PUBLISHED = {
-    "student-forcing": published(
-        "student-forcing",
-        LowLevelConfig(width=512, feature_dropout=0.0, published_core=True),
-        (Stage("student", losses={"student_forcing": 1.0}),),
-        walk=WalkConfig(max_decisions=20, max_steps=21),
-        batch=100,
-        iterations=20_000,
-        weight_decay=5e-4,
-        labels="low_level",
-    ),
-}
+AS_PUBLISHED = published(
+    "student-forcing",
+    LowLevelConfig(width=512, feature_dropout=0.0, published_core=True),
+    {"student_forcing": 1.0},
+    decisions=20,
+    batch=100,
+    iterations=20_000,
+    weight_decay=5e-4,
+    labels="low_level",
+)
 R4R_LABELS = {"student-forcing": "low_level_path"}

@@ -7,19 +7,20 @@ L words, S things attended to, H width of words, W width of tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from scenemem.agents.build import AgentModules, DataSizes, MakeUpdater, ModelConfig, lstm_modules
+from scenemem.agents.build import AgentModules, DataSizes, MakeUpdater, lstm_modules
 from scenemem.errors import SettingError
 from scenemem.zoo.encoders import TransformerEncoder
-from scenemem.zoo.recipes import check_least
+from scenemem.zoo.recipes import SystemConfig
 
 
 @dataclass(frozen=True)
-class TokenConfig(ModelConfig):
+class TokenConfig(SystemConfig):
     """Settings of agents that read tokens."""
 
     map_width: int = 64
@@ -28,10 +29,10 @@ class TokenConfig(ModelConfig):
     """attention heads of every layer"""
     text_layers: int = 0
     """layers of a Transformer over the words; 0 keeps the common LSTM"""
+    may_be_0: ClassVar[tuple[str, ...]] = ("text_layers",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, 1, "map_width", "heads")
         if self.map_width % self.heads or self.map_width % 2:
             raise SettingError(f"map_width must be even and a multiple of heads, got {self.map_width}")
 
