@@ -239,11 +239,17 @@ class EmbedsActions(ext.Agent):
     embed: ActionEmbedding
 
     def embedded(self, observations: ext.Observations) -> Tensor:
-        """g(u) of candidates and stop  ->  (X, K + 1, A)"""
-        actions = candidate_actions(observations.candidates, observations.feature_mask)
-        core = self.updater if isinstance(self.updater, CoGroundedUpdater) else None
-        embedded: Tensor = (core.embed if core else self.embed)(actions)
-        return embedded * observations.mask("embedded_action").unsqueeze(1) if core else embedded
+        """g(u) of candidates and stop; 0 at slots without a candidate, which are most  ->  (X, K + 1, A)"""
+        core, seen, real = self.updater, observations.candidates, observations.candidates.mask
+        embed = core.embed if isinstance(core, CoGroundedUpdater) else self.embed
+        visual, angles = seen.visual[real] * observations.feature_mask, ext.tiled(seen.orientation[real])
+        known = embed(torch.cat([visual, angles], dim=-1))
+        stop = embed(visual.new_zeros(1, 1, embed.linear.in_features))
+        table = known.new_zeros(*real.shape, known.shape[1]).masked_scatter(real.unsqueeze(-1), known)
+        embedded = torch.cat([table, stop.expand(len(table), 1, -1)], dim=1)
+        if isinstance(core, CoGroundedUpdater):
+            embedded = embedded * observations.mask("embedded_action").unsqueeze(1)
+        return embedded
 
 
 class ProgressMonitor(nn.Module):
