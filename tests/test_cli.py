@@ -71,6 +71,8 @@ def test_commands_name_flags_and_functions_name_arguments() -> None:
     shown = "`out`, `max_steps=3`, `device='cpu'`, `resume=True`, `model.hints=False`, `no argument`, 3`4"
     flags = "--out, --max-steps 3, --device cpu, --resume, --model.no-hints, `no argument`, 3`4"
     assert with_flags(shown) == flags
+    read = "expected `int` >= 0, got `str`; Expected `object`; missing required field `name`"
+    assert with_flags(read) == read, "what a reader says about a file names no argument"
     raised = [
         (file.name, text.value)
         for file in Path(scenemem.__file__).parent.rglob("*.py")

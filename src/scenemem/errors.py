@@ -54,9 +54,13 @@ class NotFiniteError(UserError):
 def with_flags(text: str) -> str:
     """A message for the command line: `` `out` `` is shown as ``--out``, `` `max_steps=3` `` as
     ``--max-steps 3``, `` `sample=True` `` as ``--sample`` and `` `model.hints=False` `` as
-    ``--model.no-hints``.
+    ``--model.no-hints``. Types and fields of files, as msgspec names them, are left alone.
     """
-    return re.sub(r"`([a-z][\w.]*)(?:=([^`]*))?`", lambda found: _flag(*found.groups()), text)
+    return re.sub(
+        r"(?<![Ee]xpected )(?<!got )(?<!field )`([a-z][\w.]*)(?:=([^`]*))?`",
+        lambda found: _flag(*found.groups()),
+        text,
+    )
 
 
 def _flag(argument: str, value: str | None) -> str:

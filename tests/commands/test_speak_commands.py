@@ -87,7 +87,7 @@ def test_packed_speakers_reach_their_card(
     assert "| split | bleu | retrieval | shuffled |\n|---|---|---|---|\n| val_seen | " in card
     assert f"| val_unseen | {bleu:.3f} |" in card
     assert "published speakers; 'weights:NAME' stands for a run" in shell("weights")
-    packed = shell("weights", "pack", speaker, "--out", tmp_path / "hub")
+    packed = shell("weights", "pack", speaker, "--out", tmp_path / "hub", "--licence", "mit")
     assert f"next: scenemem speak eval weights:{tmp_path / 'hub'}" in packed
     assert "task: {type: text-generation}" in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
 

@@ -211,9 +211,10 @@ def test_the_page_on_graphs_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest
             Path("flat.json").write_text(code, encoding="utf-8")
         elif language == "python" and not left_out:
             exec(compile(code, "docs/graphs.md", "exec"), names)
-        for line in code.splitlines() if not language else ():
-            program, *words = line.split()
-            assert Path(*words).mkdir() is None if program == "mkdir" else typed(*words) == 0, line
+        for program, *words in map(str.split, [] if language else code.splitlines()):
+            if program == "mkdir":
+                Path(*words).mkdir()
+            assert program == "mkdir" or typed(*words) == 0, words
     scans = read_graphs("flat.json") + read_graphs("loft.json")
     assert scans == [read_scan(file) for file in connectivity_files("home/connectivity")]
     assert scans[1].viewpoints[2].position == (2.4, 2.6, 1.5), "y was up"

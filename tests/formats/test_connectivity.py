@@ -52,11 +52,10 @@ def test_plain_graphs_become_scans_and_scans_plain_graphs(tiny_data: Path, tmp_p
     flat, loft = read_graphs(file)
     assert (flat.viewpoints[1].image_id, flat.viewpoints[1].position) == ("kitchen", (0.0, 2.5, 1.5))
     walkable = [(False, True, True), (True, False, False), (True, False, False)]
-    for scan in (flat, loft):
-        assert [one.unobstructed for one in scan.viewpoints] == walkable
+    assert [[one.unobstructed for one in scan.viewpoints] for scan in (flat, loft)] == [walkable] * 2
     assert [one.visible for one in flat.viewpoints] == walkable
     assert loft.viewpoints[1].visible == (True, False, True)
-    assert (flat.viewpoints[0].height, loft.viewpoints[0].height) == (1.5, 1.2)
+    assert loft.viewpoints[0].height == 1.2 != flat.viewpoints[0].height == 1.5
     file.write_bytes(b"\n".join(msgspec.json.encode(plain_graph(scan)) for scan in (flat, loft)))
     assert read_graphs(file) == [flat, loft]
     grid = plain_graph(read_scan(tiny_data / "connectivity" / "grid_connectivity.json"))

@@ -103,7 +103,7 @@ def test_the_folder_is_a_data_set_whose_card_names_its_files(built: Built) -> No
     card = yaml.safe_load(front)
     assert (card["license"], card["size_categories"]) == ("mit", ["n<1K"])
     episodes, graphs = card["configs"]
-    assert (episodes["config_name"], episodes["default"]) == ("episodes", True)
+    assert episodes["default"]
     named = {entry["split"]: folder / entry["path"] for entry in episodes["data_files"]}
     assert {split: len(json.loads(file.read_bytes())) for split, file in named.items()} == built[1].paths
     assert graphs["data_files"] == [{"split": "houses", "path": "graphs.jsonl"}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,7 +114,7 @@ def _size(source: Source) -> str:
 def _tables() -> dict[str, Any]:
     """Everything that can be fetched, and what cannot."""
     by_hand = [goal.by_hand for goal in GOALS.values() if goal.by_hand]
-    sources = {name: {**vars(source), "files": source.files} for name, source in SOURCES.items()}
+    sources = {name: {**asdict(source), "files": source.files} for name, source in SOURCES.items()}
     return {"goals": GOALS, "sources": sources, "by_hand": {one.name: one for one in (*by_hand, *MORE)}}
 
 

@@ -323,4 +323,4 @@ def model_card(entry: Published, *, hub: bool = False) -> str:
     """What one has to know about packed weights, in Markdown; for the Hub with the lines that it reads."""
     text = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     template = Template(text, trim_blocks=True, keep_trailing_newline=True)
-    return template.render(entry=entry, hub=hub, seeds=entry.seeds, digest=file_digest(entry.file))
+    return str(template.render(entry=entry, hub=hub, seeds=entry.seeds, digest=file_digest(entry.file)))
