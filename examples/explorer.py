@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from scenemem.extend import (
     AGENTS,
     PRESETS,
+    STOP,
     ActionSpace,
     Agent,
     AgentSpec,
@@ -40,7 +41,8 @@ class UnvisitedActions(MemoryActions):
         self.decisions_left[episodes] -= 1
         unvisited = self.memory.subnode[episodes, self.memory.here[episodes]]  # (R, K)
         request = self.candidates_or_stop(episodes, pose.viewpoint[episodes], unvisited)
-        return action.index_copy(0, episodes, self.as_action(decide(request)))
+        choice = decide(request)
+        return action.index_copy(0, episodes, choice.masked_fill(request.stops(choice), STOP))
 
 
 class Explorer(Agent):

@@ -22,7 +22,6 @@ from scenemem.agents.agent import (
     Limit,
     Observations,
     Scores,
-    by_type,
 )
 from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType
 from scenemem.ssm.ablations import GlobalActions
@@ -198,7 +197,8 @@ class SearchMixin(Agent):
         """The local scores of the neighbours of every place, and of stopping  ->  (X, K + 1)"""
         rows = torch.arange(len(observations.viewpoint), device=observations.viewpoint.device)
         point = DecisionPoint(observations, rows)
-        logits = by_type(super().score(point))[ACTION]  # type: ignore[safe-super]  # the agent mixed with
+        scores = super().score(point)  # type: ignore[safe-super]  # the agent mixed with
+        logits = scores if isinstance(scores, Tensor) else scores[ACTION]
         options = with_stop_option(observations.candidates.mask)
         logits = logits.masked_fill(~options, -torch.inf)
         if self.config.priority == "log_probabilities":
