@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from scenemem.extend import (
     AGENTS,
     PRESETS,
-    STOP,
     ActionSpace,
     Agent,
     AgentSpec,
@@ -39,10 +38,7 @@ class UnvisitedActions(MemoryActions):
     def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses a sub-node of where it stands, or stops  ->  (B,) slot to hop to, or STOP"""
         self.decisions_left[episodes] -= 1
-        unvisited = self.memory.subnode[episodes, self.memory.here[episodes]]  # (R, K)
-        request = self.candidates_or_stop(episodes, pose.viewpoint[episodes], unvisited)
-        choice = decide(request)
-        return action.index_copy(0, episodes, choice.masked_fill(request.stops(choice), STOP))
+        return self.choose_neighbour(pose, action, episodes, decide)
 
 
 class Explorer(Agent):
