@@ -149,10 +149,10 @@ def _lines(folder: Path, *without: str) -> int:
     ("what", "measured", "ceiling"),
     [
         ("modules of the package", lambda: len(MODULES), 140),
-        ("lines of the package", lambda: _lines(PACKAGE), 31_900),
-        ("lines of the core", lambda: _lines(PACKAGE, "zoo", "houses", "viewer"), 21_000),
-        ("lines of the room ssm", lambda: _lines(PACKAGE / "ssm"), 1_300),
-        ("lines of the tests", lambda: _lines(Path(__file__).parent), 27_900),
+        ("lines of the package", lambda: _lines(PACKAGE), 31_800),
+        ("lines of the core", lambda: _lines(PACKAGE, "zoo", "houses", "viewer"), 20_900),
+        ("lines of the room ssm", lambda: _lines(PACKAGE / "ssm"), 1_290),
+        ("lines of the tests", lambda: _lines(Path(__file__).parent), 27_800),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -163,7 +163,7 @@ class ClosestToGoal:
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
         if request.type.over_nodes:
-            walk = space.memory.walk[request.episode, space.memory.here[request.episode]]
+            walk: Tensor = space.memory.walk[request.episode, space.memory.here[request.episode]]
             cost = self._promise(request, space, distance) + _WALK_PRICE * walk  # of equals the nearest
             return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
         stop = request.options.shape[1] - 1
