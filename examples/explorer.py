@@ -38,9 +38,7 @@ class UnvisitedActions(MemoryActions):
     def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses a sub-node of where it stands, or stops  ->  (B,) slot to hop to, or STOP"""
         self.decisions_left[episodes] -= 1
-        unvisited = self.memory.subnode[episodes, self.memory.here[episodes]]  # (R, K)
-        request = self.candidates_or_stop(episodes, pose.viewpoint[episodes], unvisited)
-        return action.index_copy(0, episodes, self.as_action(decide(request)))
+        return self.choose_neighbour(pose, action, episodes, decide)
 
 
 class Explorer(Agent):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
+from scenemem.agents.scripted import ExpertAgent, RandomAgent
 from scenemem.agents.walker import Walker
 from scenemem.evaluation.metrics import measure
 from scenemem.formats.folder import DataFolder
@@ -23,7 +23,7 @@ def _agent(world: World, name: str) -> Walker:
         "shortest": ExpertAgent(world, lambda episodes: ClosestToGoal(world, episodes.goal)),
         "reference": ExpertAgent(world, lambda episodes: ReferencePath(world, episodes.path)),
         "random": RandomAgent(world, torch.Generator().manual_seed(0)),
-        "stop": StopAgent(world),
+        "stop": RandomAgent(world, torch.Generator(), hops=0),
     }
     return agents[name]
 
@@ -64,8 +64,3 @@ def test_random_walks_repeat_with_their_seed_and_have_five_hops(world: World, ep
     rollout = _agent(world, "random").walk(replace(episodes.select([0]), start=alone))
     assert rollout.walked.tolist() == [alone.tolist()], "with nowhere to go it stops"
     assert rollout.stopped.all()
-
-
-def test_a_negative_number_of_hops_is_refused(world: World) -> None:
-    with pytest.raises(ValueError, match="hops must be 0 or more, got -1; use 0 to stop at once"):
-        RandomAgent(world, torch.Generator(), hops=-1)

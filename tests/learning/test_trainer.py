@@ -142,7 +142,7 @@ def test_augmented_episodes_have_losses_of_their_own(setting: Learning) -> None:
     stage = Stage(losses=own, augmented=others)
     trainer = setting.trainer(stage=stage)
     rows = next(trainer.batches)
-    weighted = trainer.losses(rows, trainer.episodes.select(rows), stage)
+    weighted, _ = trainer.batch_losses(rows)
     expected = {**own, **{f"augmented {name}": weight for name, weight in others.items()}}
     assert {name: weight for name, (weight, _) in weighted.items()} == expected
     assert trainer.step().episodes == 4 * BATCH

@@ -341,8 +341,6 @@ def test_what_depends_on_the_instruction_alone_is_computed_once_per_rollout(inpu
     for rows in ([1, 3], [0, 2]):
         seen = Observation.of(inputs, torch.tensor(rows), where, where, where)
         assert seen.per_instruction(lengths).tolist() == LENGTHS[rows].tolist()
-    assert torch.equal(inputs.cached(lambda words: words.hidden, "hidden"), inputs.instructions.hidden)
-    assert torch.equal(inputs.cached(lambda words: words.cell, "hidden"), inputs.instructions.hidden)
     assert calls == [EPISODES]
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import Agent, Arrival, DecisionPoint
+from scenemem.agents.agent import Agent, DecisionPoint
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, Sample, collect
 from scenemem.features.store import Environment
@@ -73,7 +73,7 @@ def remembered(environment: Environment, walks: Sequence[Sequence[int]], **optio
     space = FrontierActions(environment.world, len(walks), max(map(len, walks)) + 1, WalkOptions(**options))
     visit_all(space.memory, walks)
     everyone = torch.arange(len(walks))
-    return space.recall(Arrival(everyone, everyone, space.memory.count), environment)
+    return space.memory.recall(everyone, space.memory.count, environment)
 
 
 def exact(environment: Environment) -> Environment:

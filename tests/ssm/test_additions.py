@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from scenemem.models.navigator import dots
 from scenemem.ssm.ablations import LocalMemoryActions
 from scenemem.ssm.additions import (
     REMEMBERED,
@@ -120,7 +121,7 @@ def test_the_memory_may_be_read_with_the_state_before_the_observation(setting: S
     rows = type(before)(before.perception[point.row], before.action[point.row])
     nodes = agent.reader(rows, point.heading, point.feature_mask, point.memory())
     frontiers, actions = scores.values()
-    close(frontiers, agent.frontier_score(point.per_observation(agent.ground), nodes))
+    close(frontiers, dots(*agent.frontier_score(point.per_observation(agent.ground), nodes)))
     after = _plus(setting)
     after.load_state_dict(agent.state_dict())
     assert not torch.allclose(after.score(point)[next(iter(scores))], frontiers)

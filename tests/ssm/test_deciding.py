@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from scenemem.features.store import CandidateFeatures
-from scenemem.models.navigator import tiled
+from scenemem.models.navigator import dots, tiled
 from scenemem.ssm.deciding import ActionScore, FrontierScore
 from scenemem.ssm.reading import Grounded
 from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, trained
@@ -32,7 +32,8 @@ def _plain(
 def test_frontiers_are_scored_by_equation_13(visual: int, orientation: int, moment: Moment) -> None:
     score = trained(FrontierScore(WIDTH, visual, orientation))
     nodes = randn(3, NODES, visual), randn(3, NODES, orientation)
-    logits, confidence = score(moment.grounded, nodes), score.confidences(moment.grounded, nodes)
+    confidence, weights = score(moment.grounded, nodes)
+    logits = dots(confidence, weights)
     assert logits.shape == (3, NODES)
     for row in range(3):
         for node in range(NODES):
@@ -56,8 +57,8 @@ def _seen(moment: Moment) -> CandidateFeatures:
 def test_neighbours_and_stopping_are_scored_by_equation_14(score: ActionScore, moment: Moment) -> None:
     """Directions are tiled and dropped columns are 0 in the equation; the stop option is never dropped."""
     seen = _seen(moment)
-    logits = score(moment.grounded, seen, MASK)
-    confidence = score.confidences(moment.grounded, seen, MASK)
+    confidence, weights = score(moment.grounded, seen, MASK)
+    logits = dots(confidence, weights)
     visual, orientation = seen.visual * MASK, tiled(seen.orientation)
     for row in range(3):
         stop = (score.stop.visual, score.stop.orientation)
@@ -70,7 +71,7 @@ def test_neighbours_and_stopping_are_scored_by_equation_14(score: ActionScore, m
 
 def test_stopping_begins_with_a_score_of_zero_and_learns(moment: Moment) -> None:
     score = ActionScore(WIDTH, VISUAL).double()
-    stopping = score(moment.grounded, _seen(moment), MASK)[:, -1]
+    stopping = dots(*score(moment.grounded, _seen(moment), MASK))[:, -1]
     assert stopping.tolist() == [0.0] * 3
     gradients = torch.autograd.grad(stopping.sum(), list(score.stop.parameters()))
     assert all(gradient.any() for gradient in gradients)

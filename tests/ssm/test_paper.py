@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import Agent, DecisionPoint, by_type
+from scenemem.agents.agent import Agent, DecisionPoint
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionType, Rollout
 from scenemem.agents.walker import Pick, TrainedAgent, WalkConfig, take_best
 from scenemem.features.store import Environment
@@ -64,7 +64,10 @@ def decisions(setting: Setting, agent: Any) -> list[Seen]:
 
     walker = TrainedAgent(agent, setting.environment, setting.vocabulary, WalkConfig(DECISIONS, 40))
     seen = scored(agent, lambda: walker.walk(setting.episodes, roam))
-    return [Seen(agent, point, by_type(scores)) for point, scores in seen]
+    return [
+        Seen(agent, point, {ACTION: scores} if isinstance(scores, Tensor) else scores)
+        for point, scores in seen
+    ]
 
 
 @torch.no_grad()

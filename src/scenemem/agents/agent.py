@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from scenemem.agents.build import AgentModules, DataSizes, ModelConfig, lstm_modules
 from scenemem.agents.rollout import ACTION, DecisionRequest, DecisionType, Rollout
-from scenemem.features.store import CandidateFeatures, Environment
+from scenemem.features.store import CandidateFeatures
 from scenemem.models.navigator import (
     CandidateScore,
     DropoutMasks,
@@ -88,25 +88,15 @@ class ActionSpace(ABC):
     def step(self, pose: Pose, episodes: Tensor, decide: Decide) -> Tensor:
         """Let the deciding episodes (R,) choose  ->  (B,) slot to hop to, or STOP"""
 
-    def recall(self, arrival: Arrival, environment: Environment) -> Any:
-        """The ``MemoryGraph`` of the episodes that decide; None without a memory."""
-        del arrival, environment
-
     def answered(self, request: DecisionRequest, logits: Tensor) -> None:
         """A hook of spaces with ``final_backtrack``: places were scored.  logits: (M, O), stop last"""
         del request, logits
 
-    def candidates_or_stop(
-        self, episodes: Tensor, here: Tensor, open_slots: Tensor, may_stop: Tensor | None = None
-    ) -> DecisionRequest:
-        """Options: the open candidate slots (R, K), then stop, unless ``may_stop`` (R,) forbids it."""
-        stop = open_slots.new_ones(len(episodes)) if may_stop is None else may_stop
+    def candidates_or_stop(self, episodes: Tensor, here: Tensor, open_slots: Tensor) -> DecisionRequest:
+        """Options: the open candidate slots (R, K), then stop."""
         viewpoint = with_last(self.world.neighbour[here], here)
+        stop = open_slots.new_ones(len(episodes))
         return DecisionRequest(ACTION, episodes, with_last(open_slots, stop), viewpoint)
-
-    def as_action(self, choice: Tensor) -> Tensor:
-        """An answer to ``candidates_or_stop`` as a slot or STOP."""
-        return torch.where(choice == self.world.neighbour.shape[1], STOP, choice)
 
 
 class LocalActions(ActionSpace):
@@ -118,7 +108,8 @@ class LocalActions(ActionSpace):
         here = pose.viewpoint[episodes]
         action = torch.full_like(pose.viewpoint, STOP)
         request = self.candidates_or_stop(episodes, here, self.open_slots(episodes, here))
-        return action.index_copy_(0, episodes, self.as_action(decide(request)))
+        choice = decide(request)
+        return action.index_copy_(0, episodes, choice.masked_fill(request.stops(choice), STOP))
 
     def open_slots(self, episodes: Tensor, here: Tensor) -> Tensor:
         """The candidate slots that may be taken at ``here`` (R,)  ->  (R, K) bool"""
@@ -175,15 +166,9 @@ class DecisionPoint:
     graph: Any = None  # the ``MemoryGraph`` of the R agents; None for those without a memory
 
     @cached_property
-    def whole(self) -> bool:
-        """Whether every observation is decided with."""
-        return len(self.row) == len(self.observations.view)
-
-    @cached_property
     def state(self) -> State:
         """(R, ...) the states that decide"""
-        state = self.observations.state
-        return state if self.whole else state.select(self.row)
+        return self.rows(self.observations.state)
 
     @cached_property
     def viewpoint(self) -> Tensor:
@@ -211,7 +196,7 @@ class DecisionPoint:
 
     def candidates(self) -> CandidateFeatures:
         """The neighbours of here as the agents see them; slots as in the options of an ``ACTION``."""
-        if self.whole:
+        if len(self.row) == len(self.observations.view):
             return self.observations.candidates
         return self.observations.inputs.environment.candidates(self.viewpoint, self.view)
 
@@ -230,7 +215,7 @@ class DecisionPoint:
 
     def rows(self, values: T) -> T:
         """Of X rows those that decide; a tensor, or a dataclass of tensors."""
-        if self.whole:
+        if len(self.row) == len(self.observations.view):
             return values
         table: Any = values
         by_row = isinstance(values, Tensor)
@@ -357,8 +342,3 @@ class Basic(Agent):
         state, seen = point.state.hidden * point.mask("decision"), point.candidates()
         logits: Tensor = self.scorer(state, seen.visual, seen.orientation, point.feature_mask)
         return logits
-
-
-def by_type(scores: Scores) -> Mapping[DecisionType, Tensor]:
-    """Scores by decision type, whichever way an agent wrote them."""
-    return {ACTION: scores} if isinstance(scores, Tensor) else scores

@@ -1,4 +1,4 @@
-"""Agents without parameters: the experts, a random walker and one that never moves."""
+"""Agents without parameters: the experts, and a random walker, which may be told not to move."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scenemem.agents.agent import ActionSpace, Arrival, LocalActions
 from scenemem.agents.rollout import DecisionRequest, Rollout
-from scenemem.agents.walker import FollowLabels, LabelRule, Policy, collect
+from scenemem.agents.walker import FollowLabels, LabelRule, collect
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import Pose, World
 
@@ -43,44 +43,19 @@ class RandomAgent:
     Args:
         world: the world to walk in.
         generator: the source of randomness; the same state gives the same walks.
-        hops: how many hops before stopping.
+        hops: how many hops before stopping; with 0 it never moves.
     """
 
     def __init__(self, world: World, generator: torch.Generator, hops: int = RANDOM_HOPS) -> None:
-        if hops < 0:
-            raise ValueError(f"hops must be 0 or more, got {hops}; use 0 to stop at once")
         self._world = world
         self._generator = generator
         self._hops = hops
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
         """Walk the episodes."""
-        return _walk_locally(self._world, episodes, _RandomHops(self._generator, self._hops), self._hops + 1)
-
-
-class StopAgent:
-    """Stops where it starts.
-
-    Args:
-        world: the world to stand in.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Stand still."""
-        return _walk_locally(self._world, episodes, _RandomHops(torch.Generator(), 0), 1)
-
-
-def _walk_locally(world: World, episodes: EpisodeSet, policy: Policy, max_decisions: int) -> Rollout:
-    return collect(
-        world,
-        episodes,
-        LocalActions(world, len(episodes), max_decisions),
-        policy,
-        max_steps=max_decisions + 1,
-    )
+        space = LocalActions(self._world, len(episodes), self._hops + 1)
+        policy = _RandomHops(self._generator, self._hops)
+        return collect(self._world, episodes, space, policy, max_steps=self._hops + 2)
 
 
 class _RandomHops:

@@ -22,12 +22,11 @@ from scenemem.agents.agent import (
     DecisionPoint,
     Explanation,
     Observations,
-    by_type,
 )
 from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest, DecisionType, Recorder, Rollout
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import Environment
-from scenemem.models.navigator import Instructions, Observation, RolloutInputs, State
+from scenemem.models.navigator import Instructions, Observation, RolloutInputs, State, select_rows
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, STOP, Pose, Simulator, World
@@ -315,16 +314,20 @@ class AgentPolicy:
                 self._row[arrival.episodes[arrival.deciding]] = torch.arange(
                     len(arrival.deciding), device=self._row.device
                 )
-                graph = space.recall(arrival, self.inputs.environment)
+                graph = None
+                if space.memory is not None:
+                    deciding = arrival.episodes[arrival.deciding]
+                    graph = space.memory.recall(deciding, arrival.nodes, self.inputs.environment)
                 self._point = DecisionPoint(observations, arrival.deciding, graph)
-                self._scores = by_type(self.agent.score(self._point))
+                scores = self.agent.score(self._point)
+                self._scores = {ACTION: scores} if isinstance(scores, Tensor) else scores
             return heads
 
     def _observed(self, pose: Pose, arrival: Arrival, space: ActionSpace) -> Observations:
         """The states of all that have arrived, after what they saw; known places may restore theirs."""
         episodes = arrival.episodes
         all_arrived = len(episodes) == len(self._viewpoint)
-        before = self._state if all_arrived else self._state.select(episodes)
+        before = self._state if all_arrived else select_rows(self._state, episodes)
         viewpoint, view, previous = pose.viewpoint[episodes], pose.view[episodes], self._viewpoint[episodes]
         seen = Observation.of(self.inputs, episodes, viewpoint, previous, view)
         after: State = self.agent.updater(before, seen)
@@ -344,7 +347,18 @@ class AgentPolicy:
     ) -> tuple[Tensor, Tensor]:
         """The chosen options (M,), and the scores of all (M, O)"""
         with torch.set_grad_enabled(self.learns):
-            logits = fitted(self._logits(request), request)
+            if request.scores is not None:
+                logits = request.scores
+            elif (known := self._scores.get(request.type)) is not None:
+                logits = known
+                if len(known) != len(request.episode):
+                    logits = known.index_select(0, self._row[request.episode])
+            else:
+                raise SettingError(
+                    f"{type(self.agent).__name__}.score gives no scores for decision '{request.type}'; "
+                    f"it gives: {', '.join(map(str, self._scores))}"
+                )
+            logits = fitted(logits, request)
             if self.rescore is not None:
                 logits = fitted(self.rescore(logits, request, space), request)
             not_numbers = logits.isnan()
@@ -373,24 +387,6 @@ class AgentPolicy:
         types, found = zip(*self._not_numbers, strict=True)
         for kind in (kind for kind, bad in zip(types, torch.stack(found).tolist(), strict=True) if bad):
             raise NotFiniteError(f"a score of decision '{kind}'")
-
-    def _logits(self, request: DecisionRequest) -> Tensor:
-        """(M, o)
-
-        Raises:
-            SettingError: the agent does not score such decisions.
-        """
-        if request.scores is not None:
-            return request.scores
-        if request.type not in self._scores:
-            raise SettingError(
-                f"{type(self.agent).__name__}.score gives no scores for decision '{request.type}'; "
-                f"it gives: {', '.join(map(str, self._scores))}"
-            )
-        scores = self._scores[request.type]
-        if len(scores) == len(request.episode):
-            return scores
-        return scores.index_select(0, self._row[request.episode])
 
     def _explanation(self, request: DecisionRequest) -> Explanation:
         """Why the options of a request scored as they did: M rows."""

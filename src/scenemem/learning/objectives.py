@@ -163,7 +163,9 @@ class ClosestToGoal:
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
         if request.type.over_nodes:
-            return self._frontier(request, space)
+            walk: Tensor = space.memory.walk[request.episode, space.memory.here[request.episode]]
+            cost = self._promise(request, space, distance) + _WALK_PRICE * walk  # of equals the nearest
+            return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
         stop = request.options.shape[1] - 1
         cost = distance[:, 1:-1].masked_fill(~request.options[:, :-1], torch.inf)
         if request.type != ACTION:
@@ -174,7 +176,9 @@ class ClosestToGoal:
         at_goal, nowhere = distance[:, 0] == 0.0, cost.isinf().all(dim=1)
         return torch.where((at_goal & request.options[:, stop]) | nowhere, stop, cost.argmin(dim=1))
 
-    def _frontier(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
+    def _promise(self, request: DecisionRequest, space: ActionSpace, distance: Tensor) -> Tensor:
+        """What is still to go from every node; the smallest is right  ->  (M, N)"""
+        del distance
         episodes, memory = request.episode, space.memory
         here = memory.here[episodes]
         places = self._world.neighbour[request.viewpoint]  # (M, N, K)
@@ -183,8 +187,7 @@ class ClosestToGoal:
         is_goal = request.viewpoint == self._goal[episodes].unsqueeze(1)
         if space.allow_revisits:  # a goal left behind is hopped to like any other place
             is_goal &= request.viewpoint == request.viewpoint.gather(1, here.unsqueeze(1))
-        worth = torch.where(is_goal, -1.0, best_open.clamp_max(_DEAD_END))
-        return _cheapest(worth, request, space)
+        return torch.where(is_goal, -1.0, best_open.clamp_max(_DEAD_END))
 
 
 class NearestNode(ClosestToGoal):
@@ -195,11 +198,11 @@ class NearestNode(ClosestToGoal):
 
     _counts_the_hop = False
 
-    def _frontier(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
-        metres = self.metres(request.viewpoint, request.episode)
+    def _promise(self, request: DecisionRequest, space: ActionSpace, distance: Tensor) -> Tensor:
+        metres = distance[:, 1:]
         # here may be chosen without a sub-node, but then it is right at the goal only
         useful = space.memory.open_ways(request.episode).any(dim=2) | (metres == 0.0)
-        return _cheapest(torch.where(useful, metres, _DEAD_END), request, space)
+        return torch.where(useful, metres, _DEAD_END)
 
 
 class RestOfPath(ClosestToGoal):
@@ -278,15 +281,20 @@ class ReferencePath:
         if request.type.auxiliary:
             return torch.full_like(request.episode, stop)
         wanted = self._wanted(request, space).unsqueeze(1)  # (M, 1) viewpoint, -1 at the end of the path
-        if request.type.over_nodes:
-            return self._frontier(request, space, wanted)
+        if request.type.over_nodes:  # the nearest node that sees it; at the end of the path the goal itself
+            sees = (self._world.neighbour[request.viewpoint] == wanted.unsqueeze(2)).any(dim=2)
+            right = torch.where(wanted == NONE, request.viewpoint == self._end[request.episode], sees)
+            right &= request.options
+            right = torch.where(right.any(dim=1, keepdim=True), right, request.options)  # here is the nearest
+            walk: Tensor = space.memory.walk[request.episode, space.memory.here[request.episode]]
+            return walk.masked_fill(~right, torch.inf).argmin(dim=1)
         match = (request.viewpoint == wanted) & request.options
         if request.type == ACTION:
             # an episode that may not stop where the path ends goes anywhere else
             end = torch.where(request.options[:, stop], stop, request.options.int().argmax(dim=1))
             return torch.where(match.any(dim=1), match.int().argmax(dim=1), end)
-        walk = _walk_to_parents(request, space).masked_fill(~match[:, :stop], torch.inf)
-        return torch.where(match.any(dim=1), walk.argmin(dim=1), stop)
+        parents = _walk_to_parents(request, space).masked_fill(~match[:, :stop], torch.inf)
+        return torch.where(match.any(dim=1), parents.argmin(dim=1), stop)
 
     def _wanted(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
         """The next reference point to go to  ->  (M,) viewpoint, -1 when there is none"""
@@ -299,23 +307,23 @@ class ReferencePath:
         first = ahead.int().argmax(dim=1, keepdim=True)
         return torch.where(ahead.any(dim=1), reference.gather(1, first).squeeze(1), NONE)
 
-    def _frontier(self, request: DecisionRequest, space: ActionSpace, wanted: Tensor) -> Tensor:
-        """The nearest node that sees ``wanted`` (M, 1); at the end of the path the node that is the goal."""
-        sees = (self._world.neighbour[request.viewpoint] == wanted.unsqueeze(2)).any(dim=2)
-        right = torch.where(wanted == NONE, request.viewpoint == self._end[request.episode], sees)
-        right &= request.options
-        right = torch.where(right.any(dim=1, keepdim=True), right, request.options)  # here is the nearest
-        walk: Tensor = space.memory.walk[request.episode, space.memory.here[request.episode]]
-        return walk.masked_fill(~right, torch.inf).argmin(dim=1)
 
-
-@dataclass(frozen=True)
 class MixedRules:
-    """Two rules for one rollout: some episodes are led by a teacher, the others walk by themselves."""
+    """Two rules for one rollout: some episodes are led by a teacher, the others walk by themselves.
 
-    forced: Tensor  # (B,) bool, true at episodes with a teacher
-    teacher: LabelRule
-    student: LabelRule
+    Metres are those of the students; nothing is earned on the episodes with a teacher.
+
+    Args:
+        forced: (B,) bool, true at episodes with a teacher.
+        teacher: labels those.
+        student: labels the others.
+    """
+
+    def __init__(self, forced: Tensor, teacher: LabelRule, student: LabelRule) -> None:
+        self.forced = forced
+        self.teacher = teacher
+        self.student = student
+        self.metres = student.metres
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
         """Both rules see every episode."""
@@ -326,10 +334,6 @@ class MixedRules:
         """(M,) option"""
         teacher, student = (rule(request, space, distance) for rule in (self.teacher, self.student))
         return torch.where(self.forced[request.episode], teacher, student)
-
-    def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
-        """As students measure it; nothing is earned on the episodes with a teacher  ->  (M, P)"""
-        return self.student.metres(viewpoints, episodes)
 
 
 MakeLabelRule = Callable[[World, EpisodeSet, ActionSpace], LabelRule]
@@ -357,13 +361,6 @@ def nearest_node(world: World, episodes: EpisodeSet, space: ActionSpace) -> Labe
 def rest_of_path(world: World, episodes: EpisodeSet, space: ActionSpace) -> LabelRule:
     """The rest of the reference path."""
     return RestOfPath(world, episodes.path, passes_over=not space.allow_revisits)
-
-
-def _cheapest(cost: Tensor, request: DecisionRequest, space: ActionSpace) -> Tensor:
-    """The cheapest of the nodes that may be chosen; of equals the nearest.  cost: (M, N)  ->  (M,)"""
-    episodes, memory = request.episode, space.memory
-    cost = cost + _WALK_PRICE * memory.walk[episodes, memory.here[episodes]]
-    return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
 
 
 def reference_progress(reference: Tensor, progress: Tensor, viewpoint: Tensor) -> Tensor:

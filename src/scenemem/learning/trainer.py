@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -161,6 +161,19 @@ class InterventionPolicy:
         return torch.where(lost & (label != NONE), label, choice), logits
 
 
+class LossModule(nn.Module):
+    """The losses of a batch as a module, as distributed training requires."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__()
+        self.network = learner.network
+        self._learner = learner
+
+    def forward(self, rows: Tensor) -> tuple[Weighted, int]:
+        """rows: (B,) of the episodes"""
+        return self._learner.batch_losses(rows)
+
+
 class Learner(ABC):
     """What a run trains: a network, its optimiser, and everything else that a step changes.
 
@@ -184,6 +197,9 @@ class Learner(ABC):
         self.config = config
         self.group = group
         self.iteration = 0
+        self._losses: Callable[[Tensor], tuple[Weighted, int]] = (
+            group.wrap(LossModule(self)) if group.size > 1 else self.batch_losses
+        )
         self.optimiser = make_optimiser(network, config)
         self.average = WeightAverage(network, config.average)
         self.sampling = torch.Generator().manual_seed(seed + 1)
@@ -193,7 +209,7 @@ class Learner(ABC):
 
     @abstractmethod
     def batch_losses(self, rows: Tensor) -> tuple[Weighted, int]:
-        """Losses of a batch, and the number of episodes learnt from.  rows: (B,) of the episodes"""
+        """Named losses of a batch with their weights, and the number of walks.  rows: (B,) of the episodes"""
 
     def step(self) -> StepReport:
         """One optimiser step."""
@@ -211,7 +227,7 @@ class Learner(ABC):
         self._set_learning_rate()
         rows = next(self.batches)
         try:
-            losses, episodes = self.batch_losses(rows)
+            losses, episodes = self._losses(rows)
         except NotFiniteError as error:
             raise self._not_finite(error.what) from error
         for name, (_, loss) in losses.items():
@@ -259,19 +275,6 @@ class Learner(ABC):
         )
 
 
-class LossModule(nn.Module):
-    """The losses of a batch as a module, as distributed training requires."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        super().__init__()
-        self.network = trainer.network
-        self._trainer = trainer
-
-    def forward(self, rows: Tensor, episodes: EpisodeSet, stage: Stage) -> Weighted:
-        """rows: (B,) of the episodes"""
-        return self._trainer.losses(rows, episodes, stage)
-
-
 class Trainer(Learner):
     """Teaches an agent by its own walks and those of a teacher.
 
@@ -313,24 +316,18 @@ class Trainer(Learner):
         self.augmentation = augmentation
         self._tokens, self._lengths = agent.vocabulary.encode_batch(episodes.texts, agent.limits.max_words)
         super().__init__(agent.network, config, self._lengths, seed, group)
-        self._losses = group.wrap(LossModule(self)) if group.size > 1 else self.losses
         if config.batch * agent.environment.width <= _SMALL:
             keep_freed_memory()
 
     def batch_losses(self, rows: Tensor) -> tuple[Weighted, int]:
-        """Losses of a batch in the stage that it belongs to, and the number of walks."""
+        """Losses in the stage that the batch belongs to, of annotated and of augmented episodes."""
         stage = self._stages[min(self.iteration, len(self._stages) - 1)]
-        losses = self._losses(rows, self.episodes.select(rows), stage)
-        return losses, self.config.batch * sum(walks.copies for walks in self._walks[stage.name])
-
-    def losses(self, rows: Tensor, episodes: EpisodeSet, stage: Stage) -> Weighted:
-        """Named losses with their weights.  rows: (B,) of the episodes"""
         annotated, augmented = self._walks[stage.name]
         losses: Weighted = {}
         if annotated.losses:
             own, masks = self._masks(annotated.copies)
             read = self._tokens[rows], self._lengths[rows]
-            losses = self._learn(episodes, *read, own, masks, stage, annotated)
+            losses = self._learn(self.episodes.select(rows), *read, own, masks, stage, annotated)
         if augmented.losses and self.augmentation is not None:
             own, masks = self._masks(augmented.copies)
             # one environment mask: the speaker describes what the agent will see
@@ -338,7 +335,7 @@ class Trainer(Learner):
             read = self.agent.vocabulary.encode_batch(more.texts, self.agent.limits.max_words)
             found = self._learn(more, *read, own, masks, replace(stage, losses=stage.augmented), augmented)
             losses |= {f"augmented {name}": loss for name, loss in found.items()}
-        return losses
+        return losses, self.config.batch * (annotated.copies + augmented.copies)
 
     def _masks(self, copies: int) -> tuple[Tensor, DropoutMasks]:
         """Which episodes of the group's batch are this process's, and the masks of ``copies`` walks of them.
@@ -400,7 +397,11 @@ class Trainer(Learner):
         labels = self._label_rule(world, batch, space)
         if self.network.follows_reference:
             labels = MixedRules(forced, ReferencePath(world, batch.path), labels)
-        pick = SamplePerEpisode(self._drawn(len(forced), space.further_requests))
+        # a random number for every decision; a frontier and its action are two
+        most = 2 * self.config.max_decisions + 1 + space.further_requests
+        drawn = torch.rand(most, self.config.batch, generator=self.sampling)
+        drawn = drawn[:, self.group.rank :: self.group.size].to(world.device)
+        pick = SamplePerEpisode(drawn.repeat(1, len(forced) // drawn.shape[1]))
         policy = AgentPolicy(self.network, inputs, pick, forced=forced, learns=True)
         hops = self.config.teacher_hops
         rollout = collect(
@@ -413,10 +414,3 @@ class Trainer(Learner):
         )
         policy.check_scores()
         return rollout
-
-    def _drawn(self, episodes: int, further: int) -> Tensor:
-        """A random number for every decision; a frontier and its action are two  ->  (J, episodes)"""
-        most = 2 * self.config.max_decisions + 1 + further
-        drawn = torch.rand(most, self.config.batch, generator=self.sampling)
-        own = drawn[:, self.group.rank :: self.group.size].to(self.agent.environment.world.device)
-        return own.repeat(1, episodes // own.shape[1])

@@ -288,31 +288,15 @@ class RolloutInputs:
     environment: Environment  # what can be seen
     instructions: Instructions  # one per episode
     masks: DropoutMasks
-    _cache: dict[Any, Any] = field(default_factory=dict, init=False)
-    _selected: tuple[Tensor, Instructions, DropoutMasks] | None = field(default=None, init=False)
+    selected: tuple[Tensor, Instructions, DropoutMasks] | None = field(default=None, init=False)
+    """the last observing episodes that were not all, their instructions and masks"""
+    _cache: dict[Any, Tensor] = field(default_factory=dict, init=False)
 
-    def select(self, episodes: Tensor) -> tuple[Instructions, DropoutMasks]:
-        """Instructions and masks of some episodes, in rising order; the last selection is kept.
-
-        Indices are told apart by identity: comparing them would wait for the device.
-        """
-        if len(episodes) == len(self.instructions.hidden):
-            return self.instructions, self.masks
-        if self._selected is None or self._selected[0] is not episodes:
-            self._selected = (
-                episodes,
-                select_rows(self.instructions, episodes),
-                self.masks.select(episodes),
-            )
-        return self._selected[1:]
-
-    def cached(self, compute: Callable[[Instructions], Tensor], key: Any = None) -> Tensor:
+    def cached(self, compute: Callable[[Instructions], Tensor]) -> Tensor:
         """What ``compute`` gives for all instructions, computed once per rollout."""
-        key = key or compute
-        if key not in self._cache:
-            self._cache[key] = compute(self.instructions)
-        result: Tensor = self._cache[key]
-        return result
+        if compute not in self._cache:
+            self._cache[compute] = compute(self.instructions)
+        return self._cache[compute]
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,8 +315,16 @@ class Observation:
     def of(
         cls, inputs: RolloutInputs, episode: Tensor, viewpoint: Tensor, previous: Tensor, view: Tensor
     ) -> Self:
-        """Of some episodes, (M,) each."""
-        return cls(inputs, episode, viewpoint, previous, view, *inputs.select(episode))
+        """Of some episodes, in rising order, (M,) each.
+
+        Indices are told apart by identity: comparing them would wait for the device.
+        """
+        instructions, masks = inputs.instructions, inputs.masks
+        if len(episode) < len(instructions.hidden):
+            if inputs.selected is None or inputs.selected[0] is not episode:
+                inputs.selected = episode, select_rows(instructions, episode), masks.select(episode)
+            _, instructions, masks = inputs.selected
+        return cls(inputs, episode, viewpoint, previous, view, instructions, masks)
 
     @property
     def environment(self) -> Environment:
@@ -444,7 +436,8 @@ class LSTMUpdater(StateUpdater):
 
     def seen(self, state: Tensor, observation: Observation) -> tuple[Tensor, Tensor]:
         """The view attended to, and its direction relative to that faced.  (M, H)  ->  (M, D), (M, 4)"""
-        panorama, angles = observation.panorama, self.view_angles[observation.view % HEADINGS]
+        panorama = observation.inputs.environment.panorama(observation.viewpoint)
+        angles = self.view_angles[observation.view % HEADINGS]
         if self.view_query is None:
             row = torch.arange(len(state), device=state.device)
             return panorama[row, observation.view], angles[row, observation.view]

@@ -22,7 +22,7 @@ import torch
 from scenemem import __version__
 from scenemem.agents.build import AGENTS
 from scenemem.agents.rollout import Rollout, joined
-from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
+from scenemem.agents.scripted import ExpertAgent, RandomAgent
 from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import Evaluation, Walks, episode_results, walk_split
@@ -80,7 +80,7 @@ def evaluate_scripted(
     agents: dict[str, Walker] = {
         "expert": ExpertAgent(world, lambda batch: ClosestToGoal(world, batch.goal)),
         "random": RandomAgent(world, torch.Generator().manual_seed(seed)),
-        "stop": StopAgent(world),
+        "stop": RandomAgent(world, torch.Generator(), hops=0),
     }
     walks = _walk(agents[name], find_split(folder, world, task, split), name, progress)
     return Evaluation.of(walks, world, split)

@@ -44,16 +44,13 @@ class LocalSSM(GroundedAgent):
     def score(self, point: DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
         grounded = point.per_observation(self.ground)
-        logits: Tensor = self.actions(grounded, point.candidates(), point.feature_mask)
-        return logits
+        return dots(*self.actions(grounded, point.candidates(), point.feature_mask))
 
     def explain(self, point: DecisionPoint) -> Explanation:
         """Words, and confidences by view and by direction."""
         grounded = point.per_observation(self.ground)
-        confidence = self.actions.confidences(grounded, point.candidates(), point.feature_mask)
-        return Explanation(
-            self.words_at(point), {ACTION: confidence}, {ACTION: self.actions.mix(grounded.both)}
-        )
+        options, mix = self.actions(grounded, point.candidates(), point.feature_mask)
+        return Explanation(self.words_at(point), {ACTION: options}, {ACTION: mix})
 
 
 class GlobalActions(MemoryActions):

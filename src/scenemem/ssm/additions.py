@@ -16,6 +16,7 @@ from scenemem.agents.agent import ActionSpace, Basic, DecisionPoint, Limit, Obse
 from scenemem.agents.build import DataSizes, ModelConfig
 from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, DecisionType
 from scenemem.errors import SettingError
+from scenemem.models.navigator import dots
 from scenemem.ssm.ablations import LocalMemoryActions
 from scenemem.ssm.agent import SSM
 from scenemem.ssm.deciding import FrontierActions, MemoryActions
@@ -144,8 +145,7 @@ class SSMPlus(SSM):
     def action_scores(self, observations: Observations) -> Tensor:
         """Eq. 14 at every observation, computed once for decisions and hints  ->  (X, K + 1)"""
         grounded = observations.cached(self.ground)
-        logits: Tensor = self.actions(grounded, observations.candidates, observations.feature_mask)
-        return logits
+        return dots(*self.actions(grounded, observations.candidates, observations.feature_mask))
 
     def node_features(self, observations: Observations) -> dict[str, Tensor]:
         """With hints, how the candidates of every place scored is remembered there."""
@@ -158,7 +158,7 @@ class SSMPlus(SSM):
         """Frontiers: (R, N), actions: (R, K + 1)"""
         grounded, hidden = point.per_observation(self.ground), point.state.hidden
         nodes, graph = self.read(point, grounded), point.memory()
-        frontiers = self.frontier_score(grounded, nodes)
+        frontiers = dots(*self.frontier_score(grounded, nodes))
         actions = point.per_observation(self.action_scores)
         if self.hints is not None:
             frontiers = frontiers + self.hints(hidden, graph, graph.column(REMEMBERED))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from scenemem.agents.agent import ActionSpace, Agent, DecisionPoint, Explanation, Limit, Observations
 from scenemem.agents.build import DataSizes, MakeUpdater, lstm_modules
 from scenemem.agents.rollout import ACTION, FRONTIER, DecisionType
+from scenemem.models.navigator import dots
 from scenemem.ssm.deciding import ActionScore, FrontierActions, FrontierScore, MemoryActions
 from scenemem.ssm.reading import (
     FineGrainedGrounding,
@@ -92,10 +93,10 @@ class SSM(GroundedAgent):
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Frontiers: (R, N), actions: (R, K + 1)"""
-        grounded = point.per_observation(self.ground)
         seen, mask = point.candidates(), point.feature_mask
-        frontiers = self.frontier_score(grounded, self.read(point, grounded))
-        return {FRONTIER: frontiers, ACTION: self.actions(grounded, seen, mask)}
+        grounded = point.per_observation(self.ground)
+        frontiers = dots(*self.frontier_score(grounded, self.read(point, grounded)))
+        return {FRONTIER: frontiers, ACTION: dots(*self.actions(grounded, seen, mask))}
 
     def read(self, point: DecisionPoint, grounded: Grounded) -> tuple[Tensor, Tensor]:
         """The states of all nodes (Eqs. 7 to 9)  ->  visual (R, N, V), orientation (R, N, W)"""
@@ -106,11 +107,8 @@ class SSM(GroundedAgent):
     def explain(self, point: DecisionPoint) -> Explanation:
         """Words, and confidences by view and by direction, of frontiers and actions."""
         grounded = point.per_observation(self.ground)
+        nodes, weights = self.frontier_score(grounded, self.read(point, grounded))
+        options, mix = self.actions(grounded, point.candidates(), point.feature_mask)
         return Explanation(
-            self.words_at(point),
-            {
-                FRONTIER: self.frontier_score.confidences(grounded, self.read(point, grounded)),
-                ACTION: self.actions.confidences(grounded, point.candidates(), point.feature_mask),
-            },
-            {FRONTIER: self.frontier_score.mix(grounded.both), ACTION: self.actions.mix(grounded.both)},
+            self.words_at(point), {FRONTIER: nodes, ACTION: options}, {FRONTIER: weights, ACTION: mix}
         )

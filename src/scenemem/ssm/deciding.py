@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from scenemem.agents.agent import ActionSpace, Arrival, Decide, Limit
 from scenemem.agents.rollout import FINAL, FRONTIER, DecisionRequest
-from scenemem.features.store import CandidateFeatures, Environment
+from scenemem.features.store import CandidateFeatures
 from scenemem.models.navigator import dots, fold_angles
-from scenemem.ssm.graph import MemoryGraph, SceneMemory, WalkOptions
+from scenemem.ssm.graph import SceneMemory, WalkOptions
 from scenemem.ssm.reading import Grounded
 from scenemem.world.graph import ANGLE_WIDTH, NONE, STOP, Pose, World
 
@@ -42,7 +42,6 @@ class MemoryActions(ActionSpace):
         self.restores = options.restore_state
         self.allow_revisits = options.allow_revisits
         self.final_backtrack = options.final_backtrack
-        self.notes: dict[str, Tensor] = {}  # (B, W) numbers for agents that decide over a memory, by name
         self.target = torch.full_like(self.memory.here, NONE)  # (B,) node to walk to; -1 for none
         self.ending = torch.zeros_like(self.target, dtype=torch.bool)  # (B,) on the way to a final place
         self._seen = torch.zeros_like(self.memory.node, dtype=torch.bool)  # (B, N) observed there
@@ -83,29 +82,6 @@ class MemoryActions(ActionSpace):
         free = (target == NONE) & ((self.decisions_left[episodes] > 0) | self.final_backtrack)
         return (free | (target == self.memory.here[episodes])) & ~self.ending[episodes]
 
-    def recall(self, arrival: Arrival, environment: Environment) -> MemoryGraph:
-        """The memories of the episodes that decide."""
-        assert arrival.nodes is not None  # made by arrive
-        memory, episodes = self.memory, arrival.episodes[arrival.deciding]
-        nodes = int(arrival.nodes.max())
-        exists = torch.arange(nodes) < arrival.nodes.unsqueeze(1)
-        row, node = exists.nonzero().to(episodes.device).unbind(1)
-        here, viewpoint = memory.here[episodes], memory.node[episodes, :nodes]
-        return MemoryGraph(
-            environment=environment,
-            viewpoint=viewpoint,
-            edge=memory.edge[episodes, :nodes, :nodes],
-            here=here,
-            walk=memory.walk[episodes, here, :nodes],
-            open=memory.open_ways(episodes)[:, :nodes],
-            columns=dict(memory.columns),  # as of now: parts that are recomputed read them again
-            episode=episodes,
-            notes={name: table.clone() for name, table in self.notes.items()},
-            row=row,
-            node=node,
-            place=viewpoint[row, node],
-        )
-
     def step(self, pose: Pose, episodes: Tensor, decide: Decide) -> Tensor:
         """Episodes decide as long as they may; then they go to the place to end at, and stop."""
         if self.final_backtrack:
@@ -123,7 +99,9 @@ class MemoryActions(ActionSpace):
 
     def choose_neighbour(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
         """One of the open neighbours of here, or stop (Eq. 14)  ->  ``action`` with the answers"""
-        return action.index_copy(0, episodes, self.as_action(decide(self.neighbours(pose, episodes))))
+        request = self.neighbours(pose, episodes)
+        choice = decide(request)
+        return action.index_copy(0, episodes, choice.masked_fill(request.stops(choice), STOP))
 
     def neighbours(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
         """Options: the open neighbours of where episodes (R,) stand, or stop."""
@@ -195,15 +173,14 @@ class FrontierScore(nn.Module):
         self.query_orientation = nn.Linear(width, orientation, bias=False)
         self.mix = nn.Linear(2 * width, 2, bias=False)
 
-    def forward(self, grounded: Grounded, nodes: tuple[Tensor, Tensor]) -> Tensor:
-        """grounded: (M, H)  nodes: visual (M, N, V), orientation (M, N, W)  ->  logits (M, N)"""
-        return dots(self.confidences(grounded, nodes), self.mix(grounded.both))
+    def forward(self, grounded: Grounded, nodes: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """The perception-aware and the action-aware confidence of every node, and w: ``dots`` are the logits.
 
-    def confidences(self, grounded: Grounded, nodes: tuple[Tensor, Tensor]) -> Tensor:
-        """The perception-aware and the action-aware confidence of every node  ->  (M, N, 2)"""
+        grounded: (M, H)  nodes: visual (M, N, V), orientation (M, N, W)  ->  (M, N, 2), (M, 2)
+        """
         by_view = dots(nodes[0], self.query_visual(grounded.perception))
         by_direction = dots(nodes[1], self.query_orientation(grounded.action))
-        return torch.stack([by_view, by_direction], dim=-1)
+        return torch.stack([by_view, by_direction], dim=-1), self.mix(grounded.both)
 
 
 class StopOption(nn.Module):
@@ -232,15 +209,17 @@ class ActionScore(nn.Module):
         self.query_orientation = nn.Linear(width, ANGLE_WIDTH, bias=False)
         self.mix = nn.Linear(2 * width, 2, bias=False)
 
-    def forward(self, grounded: Grounded, seen: CandidateFeatures, feature_mask: Tensor) -> Tensor:
-        """grounded: (M, H)  seen: M rows  feature_mask: (D,)  ->  logits (M, K + 1), stop last"""
-        return dots(self.confidences(grounded, seen, feature_mask), self.mix(grounded.both))
+    def forward(
+        self, grounded: Grounded, seen: CandidateFeatures, feature_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The confidences of every option, stop last, and w: ``dots`` are the logits.
 
-    def confidences(self, grounded: Grounded, seen: CandidateFeatures, feature_mask: Tensor) -> Tensor:
-        """The perception-aware and the action-aware confidence of every option  ->  (M, K + 1, 2)"""
+        grounded: (M, H)  seen: M rows  feature_mask: (D,)  ->  (M, K + 1, 2), (M, 2)
+        """
         query_visual = self.query_visual(grounded.perception)
         query_orientation = self.query_orientation(grounded.action)
         by_view = dots(seen.visual, query_visual * feature_mask)
         by_direction = dots(seen.orientation, fold_angles(query_orientation))
         candidates = torch.stack([by_view, by_direction], dim=-1)
-        return torch.cat([candidates, self.stop(query_visual, query_orientation)], dim=1)
+        options = torch.cat([candidates, self.stop(query_visual, query_orientation)], dim=1)
+        return options, self.mix(grounded.both)

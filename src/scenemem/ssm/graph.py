@@ -74,6 +74,7 @@ class SceneMemory:
         self.walk = torch.full((episodes, capacity, capacity), torch.inf, device=device)  # (B, N, N)
         self.first = torch.full((episodes, capacity, capacity), NONE, device=device)  # (B, N, N)
         self.columns: dict[str, Tensor] = {}  # (B, N, W) what agents wrote at their nodes; 0 where nothing
+        self.notes: dict[str, Tensor] = {}  # (B, W) numbers of the action space for agents, by name
         self._numbers = torch.arange(capacity, device=device)
         length = world.neighbour_length.to(self.walk.dtype)
         self._edge_length = length.masked_fill(length < torch.inf, 1.0) if walk_cost == "hops" else length
@@ -153,6 +154,31 @@ class SceneMemory:
         # in place, a table could not be differentiated
         self.columns[name] = (table.index_put if torch.is_grad_enabled() else table.index_put_)(place, values)
 
+    def recall(self, episodes: Tensor, counts: Tensor, environment: Environment) -> MemoryGraph:
+        """The memories of some episodes as of now.  episodes: (R,)  counts: (R,) their nodes, on the host"""
+        nodes = int(counts.max())
+        row, node = (torch.arange(nodes) < counts.unsqueeze(1)).nonzero().to(episodes.device).unbind(1)
+        here, viewpoint = self.here[episodes], self.node[episodes, :nodes]
+        place, world = viewpoint[row, node], environment.world
+        exists = world.neighbour_mask[place]
+        leads_to = world.neighbour[place].unsqueeze(2) == viewpoint[row].unsqueeze(1)  # (S, K, N)
+        return MemoryGraph(
+            environment=environment,
+            viewpoint=viewpoint,
+            edge=self.edge[episodes, :nodes, :nodes],
+            here=here,
+            walk=self.walk[episodes, here, :nodes],
+            open=self.open_ways(episodes)[:, :nodes],
+            columns=dict(self.columns),  # parts that are recomputed read them again
+            episode=episodes,
+            notes={name: table.clone() for name, table in self.notes.items()},
+            row=row,
+            node=node,
+            place=place,
+            exists=exists,
+            visited=leads_to.any(dim=2) & exists,
+        )
+
     def remember_state(self, state: State, previous: Tensor, episodes: Tensor) -> None:
         """The states of some episodes, kept where they stand.  previous: (M,) where they came from"""
         for item in fields(state):
@@ -189,6 +215,8 @@ class MemoryGraph:
     row: Tensor  # (S,) the memory of every node state
     node: Tensor  # (S,) its node
     place: Tensor  # (S,) its viewpoint
+    exists: Tensor  # (S, K) bool, the candidate slots that hold a neighbour: the K_v navigable views
+    visited: Tensor  # (S, K) bool, the candidate slots that lead to a visited place
 
     @cached_property
     def count(self) -> Tensor:
@@ -213,17 +241,6 @@ class MemoryGraph:
             made = ", ".join(self.notes) or "none"
             raise TypeError(f"there is no note '{name}'; this action space makes: {made}")
         return self.notes[name][self.episode]
-
-    @cached_property
-    def exists(self) -> Tensor:
-        """(S, K) bool, the candidate slots that are edges of the world: the K_v navigable viewpoints"""
-        return self.environment.world.neighbour_mask[self.place]
-
-    @cached_property
-    def visited(self) -> Tensor:
-        """(S, K) bool, the candidate slots that lead to a visited place"""
-        leads_to = self.environment.world.neighbour[self.place].unsqueeze(2)
-        return (leads_to == self.viewpoint[self.row].unsqueeze(1)).any(dim=2) & self.exists
 
     def candidates(self) -> Tensor:
         """(S, K, D) visual features f_{v,k} of the views along the candidate slots (Eq. 3), looked up anew"""

@@ -115,18 +115,15 @@ class FineGrainedGrounding(nn.Module):
 
     def forward(self, state: Tensor, words: Instructions) -> Grounded:
         """state: (X, H)"""
-        summaries, _ = words.attend(self._queries(state))  # (X, 2, H)
+        queries = torch.stack([self.perception.query(state), self.action.query(state)], dim=1)
+        summaries, _ = words.attend(queries)  # (X, 2, H)
         streams = zip((self.perception, self.action), summaries.unbind(1), strict=True)
         return Grounded(*(stream.join(torch.cat([state, summary], dim=1)) for stream, summary in streams))
 
     def word_attention(self, state: Tensor, words: Instructions) -> dict[str, Tensor]:
         """The weights alpha^p and alpha^a, for viewers.  state: (X, H)  ->  name: (X, L)"""
-        perception, action = words.attend(self._queries(state))[1].unbind(1)
-        return {"perception": perception, "action": action}
-
-    def _queries(self, state: Tensor) -> Tensor:
-        """(X, 2, H)"""
-        return torch.stack([self.perception.query(state), self.action.query(state)], dim=1)
+        streams = {"perception": self.perception, "action": self.action}
+        return {name: words.attend(stream.query(state))[1] for name, stream in streams.items()}
 
 
 class VisualRead(nn.Module):

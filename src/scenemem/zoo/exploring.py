@@ -56,11 +56,12 @@ class ExploringActions(MemoryActions):
         # (B, N) bool, nodes entered since the last move
         self._entered = torch.zeros_like(self.memory.node, dtype=torch.bool)
         slots = world.neighbour.shape[1]
-        self.notes = {EXPLORED: torch.full((episodes, slots), NONE, device=world.device)}
+        self.memory.notes[EXPLORED] = torch.full((episodes, slots), NONE, device=world.device)
 
     def settle(self, episodes: Tensor) -> None:
         """Back at its base an episode notes what was explored; one that has moved has a new base."""
-        here, target, explored = self.memory.here[episodes], self.target[episodes], self.notes[EXPLORED]
+        here, target = self.memory.here[episodes], self.target[episodes]
+        explored = self.memory.notes[EXPLORED]
         moved = episodes[(target == NONE) & (self._out[episodes] == 0)]
         self._base[moved] = self.memory.here[moved]
         self._entered[moved] = False
@@ -115,7 +116,7 @@ class ExploringActions(MemoryActions):
             options = with_last(may_enter, outside)[can]
             places = with_last(self.world.neighbour[pose.viewpoint[deciding]], base)
             choice[can] = decide(DecisionRequest(EXPLORE, deciding, options, places))
-        action = self.as_action(choice)
+        action = torch.where(choice == self.world.neighbour.shape[1], STOP, choice)
         self._way[episodes] = torch.where(outside, self._way[episodes], choice)
         back, enters = episodes[action == STOP], episodes[action != STOP]
         self.target[back] = self._base[back]

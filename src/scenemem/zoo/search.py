@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import scenemem.extend as ext
-from scenemem.agents.agent import Scores, by_type
+from scenemem.agents.agent import Scores
 from scenemem.zoo.panoramic import with_stop_option
 
 END = ext.DecisionType(ext.FINAL.name, over_nodes=True)
@@ -96,7 +96,8 @@ class SearchMixin(ext.Agent):
         """The local scores of the neighbours of every place, and of stopping  ->  (X, K + 1)"""
         rows = torch.arange(len(observations.viewpoint), device=observations.viewpoint.device)
         point = ext.DecisionPoint(observations, rows)
-        logits = by_type(super().score(point))[ext.ACTION]  # type: ignore[safe-super]  # the agent mixed with
+        scores = super().score(point)  # type: ignore[safe-super]  # the agent mixed with
+        logits = scores if isinstance(scores, Tensor) else scores[ext.ACTION]
         options = with_stop_option(observations.candidates.mask)
         logits = logits.masked_fill(~options, -torch.inf)
         if self.config.priority == "log_probabilities":
