@@ -10,7 +10,7 @@ from tests.formats.helpers import put
 
 
 def test_missing_folders_and_stores_are_refused(tmp_path: Path) -> None:
-    message = "no such folder; --data expects one that holds connectivity/ and r2r/"
+    message = "no such folder; `data` expects one that holds connectivity/ and r2r/"
     with pytest.raises(DataError, match=message):
         DataFolder(tmp_path / "nowhere")
     folder = DataFolder(tmp_path)

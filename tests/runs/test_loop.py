@@ -291,7 +291,7 @@ def test_a_signal_does_not_wait_for_a_step(
 ) -> None:
     loop = _loop(tiny_trainable, tmp_path)
     owner, name = {
-        "encode": (loop.trainer, "batch_losses"),
+        "encode": (loop.trainer, "_losses"),
         "collect": (scenemem.learning.trainer, "collect"),
         "backward": (torch.autograd, "backward"),
     }[place]

@@ -18,14 +18,14 @@ from tools.step_walk import KINDS, StepWalk, counted, one
 
 PACKAGE = Path(scenemem.__file__).parent
 CEILINGS = {  # functions, files, file changes, frames deep; of an evaluation and a replay the first two
-    "train": (134, 13, 70, 13),  # the design has 120, 9, 30, 12
-    "eval": (245, 30),  # 150, 20
-    "view": (305, 34),  # 220, 30
+    "train": (136, 13, 71, 14),  # the design has 120, 9, 30, 12
+    "eval": (205, 24),  # 150, 20
+    "view": (275, 33),  # 220, 30
 }
 WHOLE = {
     "train": {"learning/trainer.py", "ssm/agent.py", "ssm/graph.py", "agents/walker.py"},
     "eval": {"runs/opened.py", "agents/walker.py", "evaluation/metrics.py", "formats/results.py"},
-    "view": {"api.py", "agents/walker.py", "viewer/traces.py", "viewer/replay.py"},
+    "view": {"runs/opened.py", "agents/walker.py", "viewer/traces.py", "viewer/replay.py"},
 }
 """Files without which it would not be all of it."""
 

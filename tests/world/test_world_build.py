@@ -241,7 +241,7 @@ def test_a_cache_that_cannot_be_written_only_costs_time(
         raise OSError(28, "no space")
 
     if reason == "a full disk":
-        monkeypatch.setattr(Path, "write_bytes", full)
+        monkeypatch.setattr(Path, "open", full)
     else:
         fresh_cache.parent.write_text("in the way")
     for _ in range(2):
