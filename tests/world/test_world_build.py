@@ -6,6 +6,7 @@ import math
 import shutil
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import networkx as nx
@@ -237,8 +238,12 @@ def test_changed_content_or_positions_get_their_own_cache_file(
 def test_a_cache_that_cannot_be_written_only_costs_time(
     connectivity: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "no space")
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", **named: Any) -> Any:
+        if "w" in mode:
+            raise OSError(28, "no space")
+        return opened(path, mode, **named)
 
     if reason == "a full disk":
         monkeypatch.setattr(Path, "open", full)
