@@ -35,7 +35,7 @@ def test_every_setting_a_page_names_is_a_flag_of_train(shell: Shell) -> None:
     named = {
         flag: file.name
         for file in files
-        if file.is_file() and file.name != "log.md"  # history: the flags of its day
+        if file.is_file()
         for flag in DOTTED.findall(file.read_text("utf-8"))
     }
     assert len(named) > 10
@@ -101,7 +101,6 @@ def test_weights_that_a_page_names_are_there() -> None:
     named = {
         (name, page.name)
         for page in pages
-        if page.name != "log.md"
         for name in re.findall(r"\bweights:([a-z0-9][\w-]+)(?![\w:/-])", page.read_text(encoding="utf-8"))
     }
     assert len(named) > 5
