@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,10 @@ def test_bad_word_vectors_are_refused(arrays: Any, message: str, tmp_path: Path)
     assert refused(read_word_vectors, put(file, b"PK\x03\x04 broken")).startswith("not an .npz file")
     np.savez(file, **arrays)
     assert refused(read_word_vectors, file).startswith(message)
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in ("words", "vectors"):
+            archive.writestr(f"{name}.npy", b"no array")
+    assert refused(read_word_vectors, file).startswith("words () and vectors |S8 () do not fit")
 
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz"])

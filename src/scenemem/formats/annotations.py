@@ -215,7 +215,8 @@ def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.fl
     ):
         for name in ("words", "vectors"):
             check_growth(file, content.zip.getinfo(f"{name}.npy").file_size, name)
-        words, vectors = content["words"], content["vectors"]
+        # what is no array comes as bytes
+        words, vectors = np.asarray(content["words"]), np.asarray(content["vectors"])
     if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or vectors.dtype.kind != "f":
         seen = f"words {words.shape} and vectors {vectors.dtype} {vectors.shape}"
         raise DataError(file, f"{seen} do not fit, expected (N,) and floats (N, D)")
