@@ -92,6 +92,8 @@ def test_a_remark_is_one_line_and_said_once() -> None:
 from scenemem import cli
 def remarking(words):
     warnings.warn("2 of 3 paths are used")
+    with warnings.catch_warnings():  # as torch does, which makes Python forget what was told
+        warnings.simplefilter("default", DeprecationWarning)
     warnings.warn("2 of 3 paths are used")
 cli._dispatch = remarking
 cli.main([])

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import tyro
@@ -25,8 +26,8 @@ from scenemem.registry import load_plugin
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``scenemem``; always leaves through ``SystemExit``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.formatwarning = _one_line
-    warnings.simplefilter("once", UserWarning, append=True)  # one remark from several lines
+    warnings.formatwarning = partial(_one_line, set())
+    warnings.simplefilter("always", UserWarning, append=True)
     try:
         with ending_raises():
             code = _dispatch(words)
@@ -46,9 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _one_line(message: Warning | str, *_place: Any, **_line: Any) -> str:
-    """A warning without the place in our code, which is of no use to a user."""
-    return f"warning: {message}\n"
+def _one_line(told: set[str], message: Warning | str, *_place: Any, **_line: Any) -> str:
+    """A warning without the place in our code, which is of no use to a user; nothing when it was told before.
+
+    The filter "once" would forget what was told whenever a library changes the filters.
+    """
+    line = f"warning: {message}\n"
+    if line in told:
+        return ""
+    told.add(line)
+    return line
 
 
 def _mistake(error: Exception) -> str:

@@ -270,7 +270,10 @@ WATCHED = "does not search, and a walk chosen among candidates cannot be watched
         ("compare", "name at least one run folder"),
         ("compare BASIC --processes 0", "--processes must be 1 or more, got 0"),
         ("compare BASIC --out table.doc", "expected a name ending in .md, .html or .svg"),
-        ("compare BASIC --out t.svg", "t.svg: a picture shows distances from a row; name it with --against"),
+        (
+            "compare BASIC --out t.svg",
+            "t.svg: a picture shows differences from a row; name it with --against",
+        ),
         ("report", "name at least one run folder: scenemem report RUN ..."),
         ("follow expert", f"expert {NO_RUN}"),
         ("submit x --split test", "name the leaderboard file with --out FILE, or --check to write none"),

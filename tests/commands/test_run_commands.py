@@ -119,7 +119,7 @@ def test_compare_measures_distances(ssm: Path, basic: Path, tmp_path: Path, shel
     assert distance["value"] == pytest.approx(means["basic"] - means["ssm"])
     assert distance["low"] <= distance["value"] <= distance["high"]
     assert "| basic | " + "{:+.3f} [".format(distance["value"]) in table.read_text(encoding="utf-8")
-    assert "distance from ssm" in shell(*words)
+    assert "difference from ssm" in shell(*words)
     unknown = shell.refused("compare", ssm, basic, "--against", "seq2seq")
     assert "no such row; there are: ssm, basic" in unknown
     alone = shell.refused("compare", basic, "--against", "basic")

@@ -65,7 +65,7 @@ def test_a_picture_shows_the_best_row_first(tmp_path: Path) -> None:
     picture = ElementTree.parse(tmp_path / "rows.svg").getroot()
     names = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert [name for name in names if name and "better" in name] == ["much better", "better"]
-    assert "distance from basic" in picture.attrib["aria-label"]
+    assert "difference from basic" in picture.attrib["aria-label"]
     with pytest.raises(UserError, match="name it with `against`"):
         _compared(against=None).write(tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from scenemem.errors import DataError
+from scenemem.errors import DataError, with_flags
 from scenemem.formats.features import Column
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import write_checkpoint
@@ -21,6 +21,7 @@ from scenemem.presets import PRESETS, Overlays, overlaid
 from scenemem.runs.experiment import new_experiment, stored_experiment
 from scenemem.tasks.vocabulary import PAD
 from scenemem.world.build import load_world
+from tests.commands.helpers import SMALL as SMALL_FLAGS
 from tests.commands.helpers import Shell, write_features
 
 COLUMNS = (Column("captions", 0, 8, "of the views"),)
@@ -108,8 +109,10 @@ def test_the_episodes_in_whole_buildings_are_learnt_from_and_that_is_said(data: 
     assert len(episodes) == sum(len(item["instructions"]) for item in train if item["scan"] == "grid")
     with pytest.raises(
         DataError, match=r"R2R_val_unseen\.json: all of its \d+ paths lie in buildings without feat"
-    ):
+    ) as refused:
         experiment.episodes("val_unseen")
+    advice = "choose another --split (in training --selection.split dev_unseen), or convert features of these"
+    assert advice in with_flags(str(refused.value)), "evaluation has another flag than training"
 
 
 def test_a_scan_that_is_unknown_altogether_is_still_an_error(data: Path) -> None:
@@ -120,6 +123,19 @@ def test_a_scan_that_is_unknown_altogether_is_still_an_error(data: Path) -> None
     with warnings.catch_warnings(), pytest.raises(DataError, match="nowhere"):
         warnings.simplefilter("ignore")
         new_experiment(overlaid("basic", Overlays("part")), DataFolder(data), seed=0)
+
+
+def test_the_commands_named_after_a_training_are_on_a_split_that_has_features(
+    data: Path, tmp_path: Path, shell: Shell
+) -> None:
+    chosen = ("--features", "part", "--selection.split", "val_seen", "--iterations", 2, "--no-replays")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shown = shell("train", "basic", "--data", data, "--out", tmp_path / "run", *chosen, *SMALL_FLAGS)
+        following = shown.split(" next: scenemem ")[1:]
+        assert [words.split()[0] for words in following] == ["eval", "view", "compare"]
+        assert all(words.endswith(f"--data {data} --split val_seen") for words in following)
+        shell(*following[0].split())
 
 
 def test_a_conversion_says_what_is_missing(data: Path, tmp_path: Path, shell: Shell) -> None:

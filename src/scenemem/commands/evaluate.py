@@ -210,14 +210,17 @@ def compare(
             f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md, .html or .svg"
         )
     if out is not None and out.suffix == ".svg" and against is None:
-        raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
+        raise UserError(f"{out}: a picture shows differences from a row; name it with --against ROW")
     folder = walking.open(*runs)
     where: dict[str, Any] = {"data": folder.root, "device": walking.device, "progress": progress_bar}
     how: dict[str, Any] = {"checkpoint": walking.checkpoint, "again": again, "processes": processes}
     comparison = api.compare(runs, split, against=against, **where, **how)
     counted = sum(row["sr"].n for row in comparison.rows.values())
     if kept := counted - comparison.walked:
-        console.say(f"{kept} of {counted} runs had walked {split} already; --again walks with all of them")
+        console.say(
+            f"kept results of {kept} of {counted} runs are shown "
+            "(agents with parts of a plugin always walk); --again walks with all of them"
+        )
     for remark in comparison.remarks:
         console.say(f"note: {remark}")
     if out is not None:

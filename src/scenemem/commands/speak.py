@@ -38,7 +38,7 @@ def parse_train(words: Sequence[str]) -> None:
     if arguments.dry_run:
         return
     console.say(f"The run: {out.root}")
-    say_what_next(out, arguments.folder, ("speak eval",), ("speak describe", "--count", 3))
+    say_what_next(settings, out, arguments.folder, ("speak eval",), ("speak describe", "--count", 3))
     if arguments.json:
         console.print_json(outcome(out))
 

@@ -31,7 +31,7 @@ from scenemem.learning.distributed import SINGLE, Precision, ProcessGroup, proce
 from scenemem.presets import PRESETS, PUBLISHED, Overlays, Preset
 from scenemem.registry import Registry, listed, load_installed_plugins, load_plugin
 from scenemem.runs.config import Sources, changed, nested
-from scenemem.runs.experiment import RunMetadata, begun
+from scenemem.runs.experiment import RunMetadata, begun, can_be_walked
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import Settings, choose_preset, run_training
@@ -134,14 +134,19 @@ def parse(words: Sequence[str]) -> None:
     reached = (last["validation"] or {}).get(selection.metric)
     best = "" if reached is None else f": {selection.metric} {reached:.3f} on {selection.split}"
     say(f"The run: {out.root}, {last['iteration']:,} steps{best}")
-    say_what_next(out, arguments.folder, ("eval",), ("view",), ("compare", "OTHER_RUN"))
+    say_what_next(settings, out, arguments.folder, ("eval",), ("view",), ("compare", "OTHER_RUN"))
     if arguments.json:
         print_json({**last, "report": str(page)})
 
 
-def say_what_next(run: RunFolder, data: Path | None, *commands: tuple[object, ...]) -> None:
+def say_what_next(
+    settings: Settings[Any], run: RunFolder, data: Path | None, *commands: tuple[object, ...]
+) -> None:
     """Print the commands that go on from a run that is trained."""
-    named = () if data is None else ("--data", data)
+    named: tuple[object, ...] = () if data is None else ("--data", data)
+    preset = settings.preset
+    if data is not None and not can_be_walked(preset.data, open_data(data, quiet=True), "val_unseen"):
+        named = (*named, "--split", preset.selection.split)  # the features are of other buildings
     for command, *more in commands:
         say_next(str(command), run.root, *more, *named)
 

@@ -104,7 +104,7 @@ class Comparison:
         for drawn, distances in (("paths", self.distances), ("buildings", self.by_building)):
             if distances:
                 cells = [[name, *(of[metric].signed for metric in METRICS)] for name, of in distances.items()]
-                title = f"distance from {self.against}, with 95 % intervals over seeds and {drawn}"
+                title = f"difference from {self.against}, with 95 % intervals over seeds and {drawn}"
                 tables.append(Table(title, ("agent", *METRICS), cells))
         return tables
 
@@ -120,15 +120,17 @@ class Comparison:
     def picture(self, metric: str = "sr", *, alone: bool = False) -> Markup:
         """How far all rows are from the one they are measured from, largest first; seeds and buildings."""
         rows = sorted(self.by_building.items(), key=lambda row: -row[1][metric].value)
-        across = f"{metric.upper()} on {self.split}, distance from {self.against}; 95 %, seeds and buildings"
+        across = (
+            f"{metric.upper()} on {self.split}, difference from {self.against}; 95 %, seeds and buildings"
+        )
         return draw_intervals({name: of[metric] for name, of in rows}, across=across, alone=alone)
 
     def write(self, file: StrPath) -> None:
-        """Write the tables as Markdown (.md) or HTML (.html), or a picture (.svg) of distances."""
+        """Write the tables as Markdown (.md) or HTML (.html), or a picture (.svg) of differences."""
         out = Path(file)
         if out.suffix == ".svg":
             if not self.by_building:
-                raise UserError(f"{out}: a picture shows distances from a row; name it with `against`")
+                raise UserError(f"{out}: a picture shows differences from a row; name it with `against`")
             write_page(out, self.picture(alone=True))
             return
         if out.suffix == ".html":

@@ -278,7 +278,7 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
             continue
         must, may = ([file for file in files if not there[file]] for files in needed[name])
         if name == IMAGES.name:
-            must.append("pictures of the views, or a file of image features")
+            must.append("pictures of all viewpoints, or a file of their features")
         fetch = [f"scenemem data fetch {name} --data {folder.quoted}"] if must or may else []
         # how pictures become features depends on what one has; 'data fetch images' explains it
         build = [] if name == IMAGES.name else [f"{TRACKS[name].command} --data {folder.quoted}"]

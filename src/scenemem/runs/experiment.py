@@ -212,6 +212,17 @@ def find_split(folder: DataFolder, world: World, task: str, split: str) -> Episo
     return load_split(folder, world, task, split)
 
 
+def can_be_walked(data: DataConfig, folder: DataFolder, split: str) -> bool:
+    """Whether a split is there and any of its paths lies in buildings with features."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # told when the features were opened
+        world = open_environment(choose_store(folder, data.features), folder).world
+        try:
+            return bool(find_split(folder, world, data.task, split))
+        except UserError:
+            return False
+
+
 def split_inputs(folder: DataFolder, task: str, split: str) -> dict[str, str]:
     """The sha256 of the episode file of a split, and of the graphs it is walked on."""
     split = "train" if split == DEV_UNSEEN else split

@@ -155,7 +155,7 @@ def load_split(folder: DataFolder, world: World, task: str, split: str) -> Episo
     within = [episode for episode in episodes if episode.scan not in elsewhere]
     if not within:
         seen = f"all of its {len(episodes):,} paths lie in buildings without features"
-        advice = "choose another split (training selects on one: `selection.split='dev_unseen'`)"
+        advice = "choose another `split` (in training `selection.split='dev_unseen'`)"
         raise DataError(file, f"{seen}; {advice}, or convert features of these buildings")
     if elsewhere:
         used = f"{len(within):,} of {len(episodes):,} paths are used"
