@@ -78,7 +78,11 @@ BAD: dict[str, tuple[tuple[Trajectory, ...], str]] = {
     "nothing at all": ((), MISSING.format(3)),
 }
 BAD_WALKS = {
-    "wrong start": (["g10", "g20"], ", step 0: begins at 'g10', expected the start viewpoint 'g00'"),
+    "wrong start": (
+        ["g10", "g20"],
+        ", step 0: begins at 'g10', expected the start viewpoint 'g00'; is the start left out, "
+        "or is it the trajectory of another instruction?",
+    ),
     "unknown start": (["nowhere"], ", step 0: scan 'grid' has no included viewpoint 'nowhere'"),
     "unknown viewpoint": (
         ["g00", "g10", "s4"],

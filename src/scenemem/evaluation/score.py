@@ -102,6 +102,7 @@ def check_walks(
         number = int(wrong.nonzero()[0, 0])
         seen, expected = trajectories[number].points[0].viewpoint, episodes.start[row[number]]
         reason = f"begins at '{seen}', expected the start viewpoint '{world.viewpoints[expected]}'"
+        reason += "; is the start left out, or is it the trajectory of another instruction?"
         raise DataError(source, reason, record=_record(trajectories[number].instruction_id, 0))
     _check_steps(world, viewpoint, trajectories, allow_jumps, scoring, source)
     return CheckedWalks(row, viewpoint, missing=len(episodes) - len(trajectories))
