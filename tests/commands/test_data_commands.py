@@ -315,3 +315,12 @@ def test_originals_are_converted(tmp_path: Path, shell: Shell) -> None:
     words = ("data", "convert", file, "--data", tmp_path)
     assert "viewpoint_rooms.tsv: 1 viewpoints, from vp2room_label.json" in shell(*words)
     assert shell.json(*words)["converted"][0]["records"] == 1
+
+
+def test_viewpoints_without_an_edge_are_counted(tmp_path: Path, shell: Shell) -> None:
+    places = [{"id": name, "position": [x, 0, 1.5]} for x, name in enumerate("abc")]
+    file = tmp_path / "shed.json"
+    for edges, alone in (([["a", "b"], ["b", "c"]], ""), ([["a", "b"]], " (1 without an edge)")):
+        file.write_text(json.dumps([{"scan": "shed", "viewpoints": places, "edges": edges}]))
+        shown = shell("data", "convert", file, "--data", tmp_path)
+        assert f"{tmp_path}/connectivity: 3 viewpoints{alone}, from shed.json" in shown

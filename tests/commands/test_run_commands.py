@@ -266,15 +266,21 @@ def test_submit_writes_the_leaderboard_file(
         assert shell.json(*score)["metrics"]["spl_ref"] == 1.0
 
 
-def test_submit_writes_nothing_when_an_edge_is_missing(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
+def test_submit_writes_nothing_when_an_edge_or_a_trajectory_is_missing(
+    tiny_data: Path, tmp_path: Path, shell: Shell
+) -> None:
     results = _reference_results(tiny_data, "val_unseen")
+    less = _dump(tmp_path / "less.json", results[1:])
+    refused = shell.refused("submit", less, "--split", "val_unseen", "--check")
+    assert refused.rstrip().endswith(f"the first is '{results[0]['instr_id']}'; add them")
     path = results[2]["trajectory"]
     results[2]["trajectory"] = [path[0], path[2]]
     source, target = _dump(tmp_path / "r.json", results), tmp_path / "out.json"
     where = f"instruction '{results[2]['instr_id']}', step 1"
     for flags in (("--out", target), ("--check",)):
         refused = shell.refused("submit", source, "--split", "val_unseen", *flags)
-        assert f"{where}: no edge between '{path[0][0]}' and '{path[2][0]}'" in refused
+        assert f"{where}: no edge between '{path[0][0]}' and '{path[2][0]}'; list every" in refused
+        assert "--" not in refused, "flags of 'scenemem score' are none of 'scenemem submit'"
     assert not target.exists()
 
 

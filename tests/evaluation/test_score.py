@@ -65,10 +65,7 @@ def test_parts_jumps_and_repeats_are_allowed_on_request(world: World, episodes: 
     assert kept < merged
 
 
-MISSING = (
-    "{} of the 3 instructions of r2r val have no trajectory, the first is '1_0'; "
-    "add them, or score what is there with `partial=True`"
-)
+MISSING = "{} of the 3 instructions of r2r val have no trajectory, the first is '1_0'; add them"
 NO_EDGE = "list every viewpoint walked through, or charge the way with `allow_jumps=True`"
 OPTIONS = {"nothing at all": {"partial": True}, "no way": {"allow_jumps": True}}
 BAD: dict[str, tuple[tuple[Trajectory, ...], str]] = {
@@ -77,11 +74,15 @@ BAD: dict[str, tuple[tuple[Trajectory, ...], str]] = {
         "instruction '9_9': r2r val has no such instruction; is the split right?",
     ),
     "twice": ((*GOOD, GOOD[0]), "instruction '2_0': has two trajectories, expected one"),
-    "missing": (REST, MISSING.format(1)),
+    "missing": (REST, MISSING.format(1) + ", or score what is there with `partial=True`"),
     "nothing at all": ((), MISSING.format(3)),
 }
 BAD_WALKS = {
-    "wrong start": (["g10", "g20"], ", step 0: begins at 'g10', expected the start viewpoint 'g00'"),
+    "wrong start": (
+        ["g10", "g20"],
+        ", step 0: begins at 'g10', expected the start viewpoint 'g00'; is the start left out, "
+        "or is it the trajectory of another instruction?",
+    ),
     "unknown start": (["nowhere"], ", step 0: scan 'grid' has no included viewpoint 'nowhere'"),
     "unknown viewpoint": (
         ["g00", "g10", "s4"],

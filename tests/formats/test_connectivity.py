@@ -42,6 +42,7 @@ PLAIN = {
     ],
     "edges": [["hall", "kitchen"], ["bath", "hall"]],
 }
+FOUR = [{"id": name, "position": [x, 0, 1.5]} for x, name in enumerate("abcd")]
 
 
 def test_plain_graphs_become_scans_and_scans_plain_graphs(tiny_data: Path, tmp_path: Path) -> None:
@@ -69,6 +70,7 @@ def test_plain_graphs_become_scans_and_scans_plain_graphs(tiny_data: Path, tmp_p
         ({"edges": [["hall", "attic"]]}, "'attic' is no viewpoint of 'flat'; list it among the viewpoints"),
         ({"edges": [["hall", "hall"]]}, "'hall' is connected to itself"),
         ({"viewpoints": PLAIN["viewpoints"] * 2}, "'hall' already stands in record 0; ids must be unique"),  # type: ignore[operator]
+        ({"viewpoints": FOUR, "edges": [["a", "b"], ["c", "d"]]}, "the parts or leave out the smaller one"),
         ({"viewpoints": [], "edges": []}, "holds no included viewpoint, expected at least one"),
         ({"scan": "../flat"}, "expected `str` matching regex"),
     ],

@@ -58,7 +58,13 @@ def score_trajectories(
         reason = f"the goals of {episodes.name} are not public, so it cannot be scored here"
         raise UserError(f"{reason}; write a leaderboard file with 'scenemem submit' instead")
     walks = check_walks(
-        world, episodes, trajectories, partial=partial, allow_jumps=allow_jumps, source=source
+        world,
+        episodes,
+        trajectories,
+        partial=partial,
+        allow_jumps=allow_jumps,
+        scoring=True,
+        source=source,
     )
     metrics = measure(world, walks.viewpoint, episodes.path[walks.row], collapse=collapse)
     return SplitScores(tuple(t.instruction_id for t in trajectories), metrics, walks.missing)
@@ -71,19 +77,20 @@ def check_walks(
     *,
     partial: bool = False,
     allow_jumps: bool = False,
+    scoring: bool = False,
     source: StrPath = "trajectories",
 ) -> CheckedWalks:
     """Trajectories, one per instruction in any order, as viewpoint indices of walks that are possible.
 
-    ``partial`` allows instructions without a trajectory, ``allow_jumps`` steps without an edge; ``source`` is
-    the file named in errors.
+    ``partial`` allows instructions without a trajectory, ``allow_jumps`` steps without an edge; with
+    ``scoring``, errors advise these two. ``source`` is the file named in errors.
 
     Raises:
         DataError: an instruction is unknown or (unless ``partial``) missing, a viewpoint is unknown, a walk
             does not begin at the start viewpoint, or it goes where there is no edge (with ``allow_jumps``:
             where no way leads at all), or it has more than ``MOST_POINTS`` points.
     """
-    row = _matched_rows(episodes, trajectories, partial, source)
+    row = _matched_rows(episodes, trajectories, partial, scoring, source)
     scans = [episodes.scans[scan] for scan in episodes.scan[row].tolist()]
     walked = [
         torch.tensor(_viewpoints(world, scan, trajectory, source))
@@ -95,8 +102,9 @@ def check_walks(
         number = int(wrong.nonzero()[0, 0])
         seen, expected = trajectories[number].points[0].viewpoint, episodes.start[row[number]]
         reason = f"begins at '{seen}', expected the start viewpoint '{world.viewpoints[expected]}'"
+        reason += "; is the start left out, or is it the trajectory of another instruction?"
         raise DataError(source, reason, record=_record(trajectories[number].instruction_id, 0))
-    _check_steps(world, viewpoint, trajectories, allow_jumps, source)
+    _check_steps(world, viewpoint, trajectories, allow_jumps, scoring, source)
     return CheckedWalks(row, viewpoint, missing=len(episodes) - len(trajectories))
 
 
@@ -129,7 +137,7 @@ def _filled(point: Point, heading: float, elevation: float) -> Point:
 
 
 def _matched_rows(
-    episodes: EpisodeSet, trajectories: Sequence[Trajectory], partial: bool, source: StrPath
+    episodes: EpisodeSet, trajectories: Sequence[Trajectory], partial: bool, scoring: bool, source: StrPath
 ) -> Tensor:
     """Which episode each trajectory belongs to  ->  (B,)"""
     row_of = {instruction_id: row for row, instruction_id in enumerate(episodes.instruction_ids)}
@@ -145,7 +153,7 @@ def _matched_rows(
     missing = [name for name, row in row_of.items() if row not in rows]
     if not rows or (missing and not partial):
         seen = f"{len(missing)} of the {len(episodes)} instructions of {episodes.name} have no trajectory"
-        advice = "add them, or score what is there with `partial=True`"
+        advice = "add them, or score what is there with `partial=True`" if scoring and rows else "add them"
         raise DataError(source, f"{seen}, the first is '{missing[0]}'; {advice}")
     return torch.tensor(list(rows), device=episodes.start.device)
 
@@ -167,7 +175,12 @@ def _viewpoints(world: World, scan: str, trajectory: Trajectory, source: StrPath
 
 
 def _check_steps(
-    world: World, viewpoint: Tensor, trajectories: Sequence[Trajectory], allow_jumps: bool, source: StrPath
+    world: World,
+    viewpoint: Tensor,
+    trajectories: Sequence[Trajectory],
+    allow_jumps: bool,
+    scoring: bool,
+    source: StrPath,
 ) -> None:
     """viewpoint: (B, T), padded with -1"""
     here, there = viewpoint[:, :-1], viewpoint[:, 1:]
@@ -178,8 +191,8 @@ def _check_steps(
         reason = "no way leads from '{}' to '{}'"
     else:
         bad = (world.slot_of(here, there) == NONE) & (here != there) & ~pads
-        advice = "list every viewpoint walked through, or charge the way with `allow_jumps=True`"
-        reason = "no edge between '{}' and '{}'; " + advice
+        reason = "no edge between '{}' and '{}'; list every viewpoint walked through"
+        reason += ", or charge the way with `allow_jumps=True`" if scoring else ""
     if bad.any():
         number, step = (int(value) for value in bad.nonzero()[0])
         pair = [point.viewpoint for point in trajectories[number].points[step : step + 2]]

@@ -190,5 +190,5 @@ def _check_edges(viewpoints: tuple[Viewpoint, ...], file: StrPath) -> None:
     if cut_off is not None:
         ends = f"'{viewpoints[linked[0]].image_id}' to '{viewpoints[cut_off].image_id}'"
         reason = f"the graph is in several parts: no way leads from {ends}"
-        advice = "connect the parts or set included to false in the smaller one"
+        advice = "connect the parts or leave out the smaller one (a connectivity file: included is false)"
         raise DataError(file, f"{reason}; {advice}", record=f"record {cut_off}")

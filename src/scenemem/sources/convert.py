@@ -154,7 +154,10 @@ def _graphs(place: Path, data: DataFolder) -> Converted:
     scans = read_graphs(place)
     for scan in scans:
         write_scan(data.connectivity, scan)
-    return Converted(place, data.connectivity, sum(len(scan.viewpoints) for scan in scans), "viewpoints")
+    places = [one for scan in scans for one in scan.viewpoints]
+    alone = sum(not any(one.unobstructed) for one in places)  # allowed, but perhaps an edge was forgotten
+    what = f"viewpoints ({alone} without an edge)" if alone else "viewpoints"
+    return Converted(place, data.connectivity, len(places), what)
 
 
 def _rooms(place: Path, data: DataFolder) -> Converted:
