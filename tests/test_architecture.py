@@ -152,7 +152,7 @@ def _lines(folder: Path, *without: str) -> int:
         ("lines of the package", lambda: _lines(PACKAGE), 30_450),
         ("lines of the core", lambda: _lines(PACKAGE, "zoo", "houses", "viewer"), 20_550),
         ("lines of the room ssm", lambda: _lines(PACKAGE / "ssm"), 1_290),
-        ("lines of the tests", lambda: _lines(Path(__file__).parent), 27_850),
+        ("lines of the tests", lambda: _lines(Path(__file__).parent), 27_900),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -269,6 +269,7 @@ def test_a_route_is_played_step_by_step(split: Split, tmp_path: Path) -> None:
     assert broken.dashed == {tuple(broken.path[:2])}
     assert ", where no edge leads." in broken.captions[0]
     assert "(1 without an edge)" in broken.story
+    assert broken.headline == "Went where no edge leads"
 
 
 def test_where_two_files_differ_comes_first(split: Split, tmp_path: Path) -> None:

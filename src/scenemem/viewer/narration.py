@@ -162,6 +162,8 @@ class DrawnWalk:
     def headline(self) -> str:
         """How it came out, in a few words."""
         ending = self.ending
+        if self.broken:
+            return "Went where no edge leads"
         if ending is None:
             return "Walking"
         if ending.to_goal is None or ending.scores is None:  # the goal is not known
