@@ -162,7 +162,7 @@ def test_a_configuration_wants_the_data_it_was_written_for(
     tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = DataFolder(tiny_trainable)
-    monkeypatch.setattr("scenemem.commands.train.open_data", lambda _: folder)
+    monkeypatch.setattr("scenemem.commands.train.open_data", lambda *_, **__: folder)
     file = _file(tmp_path, f'base = "ssm"\nfolder = "r2r"\niterations = 2\n{TOML}')
     assert typed("train", "--config", file, "--out", tmp_path / "run") == 2
     assert "this configuration was written for the data folder 'r2r'; name --data" in capsys.readouterr().err
